@@ -1,0 +1,63 @@
+# make build   install what is missing (Debian packages) and build build/release/ulp
+# make test    that, and every test of the quick kind
+# make demo    see it work
+# make slow    the exhaustive tests over all 2^32 floats (about ten minutes on two cores)
+# make bench   benchmarks, as ratios measured in one run
+# make check   formatting and layering
+# make asan | tsan   the tests under sanitizers
+# make cuda    compile the device side (needs nvcc)
+# make tidy    clang-tidy
+# make format  reformat the sources in place
+
+JOBS ?= $(shell nproc)
+RELEASE := build/release
+SOURCES := $(shell git ls-files -co --exclude-standard '*.h' '*.cc' '*.cu' '*.cuh')
+PACKAGES := tools/install_packages
+
+.PHONY: build test demo slow bench check asan tsan cuda tidy format packages clean
+
+build: packages
+	@cmake --preset release > build/configure.log 2>&1 || (cat build/configure.log; exit 1)
+	cmake --build --preset release -j $(JOBS)
+
+packages:
+	@mkdir -p build
+	@$(PACKAGES) tools/packages.txt
+
+test: build
+	ctest --test-dir $(RELEASE) -L quick --output-on-failure
+
+slow: build
+	ctest --test-dir $(RELEASE) -L slow --output-on-failure --verbose
+
+demo: build
+	@$(RELEASE)/ulp demo
+
+bench: build
+	$(RELEASE)/numeric_bench
+
+check: packages
+	@$(PACKAGES) tools/packages-check.txt
+	@clang-format --dry-run --Werror $(SOURCES)
+	@tools/check_layers
+	@echo "formatting and layering: fine"
+
+asan tsan: packages
+	@cmake --preset $@ > build/configure-$@.log 2>&1 || (cat build/configure-$@.log; exit 1)
+	cmake --build --preset $@ -j $(JOBS)
+	ctest --test-dir build/$@ -L quick --output-on-failure
+
+cuda: packages
+	@cmake --preset cuda > build/configure-cuda.log 2>&1 || (cat build/configure-cuda.log; exit 1)
+	cmake --build --preset cuda -j $(JOBS)
+
+tidy: build
+	@$(PACKAGES) tools/packages-check.txt
+	clang-tidy -p $(RELEASE) --quiet $(filter-out tests/cuda/%,$(filter %.cc,$(SOURCES)))
+
+format:
+	@$(PACKAGES) tools/packages-check.txt
+	clang-format -i $(SOURCES)
+
+clean:
+	rm -rf build

@@ -1,0 +1,102 @@
+// `ulp demo`: one tensor in many storages, side by side.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <vector>
+
+#include "apps/ulp/commands.h"
+#include "ulp/numeric/quality.h"
+#include "ulp/numeric/storage.h"
+
+namespace ulp {
+namespace {
+
+constexpr size_t kElements = size_t{1} << 20;
+
+// Numbers spread like a layer's gradients: signed, log-normal around 2^-12, a heavy tail on both sides.
+std::vector<float> gradient_like(uint64_t seed) {
+  std::vector<float> values(kElements);
+  const RoundKey key{seed, 0, 0, 0};
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double u = (random_word(key, 2 * i) + 0.5) * 0x1p-32,
+                 v = (random_word(key, 2 * i + 1) + 0.5) * 0x1p-32;
+    const double normal = std::sqrt(-2 * std::log(u)) * std::cos(2 * M_PI * v);
+    values[i] =
+        static_cast<float>(std::exp2(-12 + 4 * normal)) * (random_word(key, 2 * i) & 1 ? 1.0f : -1.0f);
+  }
+  return values;
+}
+
+struct Row {
+  const char* storage;
+  Round mode;
+};
+
+constexpr Row kRows[] = {
+    {"fp32", Round::nearest_even},      {"bf16+8", Round::nearest_even},
+    {"fp16+13sr", Round::nearest_even}, {"tf32", Round::nearest_even},
+    {"fp16", Round::nearest_even},      {"bf16", Round::nearest_even},
+    {"fp(6,9,0)", Round::nearest_even}, {"fp(6,9,0)", Round::stochastic},
+    {"e8m3", Round::nearest_even},      {"e5m2", Round::nearest_even},
+    {"e5m2", Round::stochastic},        {"e4m3", Round::nearest_even},
+    {"fp(4,3,4)", Round::nearest_even}, {"scaled(e4m3)", Round::nearest_even},
+    {"s2fp8", Round::nearest_even},     {"fp(2,1,0)", Round::nearest_even},
+};
+
+void demo() {
+  const std::vector<float> values = gradient_like(1);
+  std::vector<float> restored(values.size());
+  ExponentHistogram histogram;
+  fmt::print("{} numbers, spread like gradients, stored in many formats and read back:\n\n", values.size());
+  fmt::print("{:<14}{:<12}{:>12}{:>8}{:>11}{:>11}{:>12}{:>10}{:>10}\n", "storage", "rounding", "bytes",
+             "bits", "overflow", "to zero", "mse", "snr dB", "mean rel");
+  for (const Row& row : kRows) {
+    const Storage storage = parse_storage(row.storage);
+    const StorageSize size = storage_size(storage, values.size());
+    std::vector<uint8_t> codes(size.code_bytes);
+    std::vector<uint32_t> side(size.side_words);
+    const EncodeStats stats = encode(storage, {row.mode, Overflow::saturate, {}}, values, codes, side,
+                                     &row == kRows ? &histogram : nullptr);
+    decode(storage, codes, side, restored);
+    const Quality quality = compare(values, restored);
+    const auto n = static_cast<double>(values.size());
+    fmt::print("{:<14}{:<12}{:>12}{:>8.2f}{:>10.2f}%{:>10.2f}%{:>12.3g}{:>10.1f}{:>9.3f}%\n", row.storage,
+               round_name(row.mode), bytes_text(static_cast<double>(size.bytes())),
+               8 * static_cast<double>(size.bytes()) / n, 100 * static_cast<double>(stats.overflow) / n,
+               100 * static_cast<double>(stats.underflow) / n, quality.mse, quality.snr_db,
+               100 * quality.mean_relative);
+  }
+
+  // Where the numbers lie, and which part of that each format reaches.
+  const char* shown[] = {"fp16", "fp(6,9,0)", "e5m2", "e4m3", "fp(4,3,4)"};
+  fmt::print("\nelements by exponent, and what the formats reach (#: normal, +: subnormal)\n\n{:>8}  {:<42}",
+             "", "");
+  for (const char* name : shown) fmt::print("{:>10}", name);
+  fmt::print("\n");
+  uint64_t most = 1;
+  for (uint64_t count : histogram.bin) most = std::max(most, count);
+  for (size_t i = histogram.bin.size(); i-- > 0;) {
+    if (histogram.bin[i] == 0) continue;
+    const int exponent = static_cast<int>(i) + ExponentHistogram::kLowest;
+    const auto width = static_cast<size_t>(
+        std::ceil(40.0 * static_cast<double>(histogram.bin[i]) / static_cast<double>(most)));
+    fmt::print("{:>8}  {:<42}", fmt::format("2^{}", exponent), std::string(width, '='));
+    for (const char* name : shown) {
+      const FloatFormat f = parse_format(name);
+      const bool normal = exponent <= f.emax() && exponent >= f.emin();
+      const bool subnormal = exponent < f.emin() && exponent >= f.emin() - f.man;
+      fmt::print("{:>10}", normal ? "#" : subnormal ? "+" : "");
+    }
+    fmt::print("\n");
+  }
+}
+
+}  // namespace
+
+void add_demo_command(CLI::App& program) {
+  CLI::App* command = program.add_subcommand("demo", "One tensor in many formats: bytes, error, range");
+  command->footer("Example:\n  ulp demo");
+  command->callback([] { demo(); });
+}
+
+}  // namespace ulp

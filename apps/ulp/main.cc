@@ -1,0 +1,65 @@
+// The command line. Everything below apps/ throws; this is where an error becomes one line and an exit code.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+#include <string>
+
+#include "apps/ulp/commands.h"
+#include "ulp/base/error.h"
+
+namespace {
+
+constexpr int kBadInput = 2;
+constexpr int kBroken = 1;
+
+// One line, whatever the message holds.
+int report(std::string message, int code) {
+  for (char& c : message) {
+    if (c == '\n' || c == '\r') c = ' ';
+  }
+  fmt::print(stderr, "ulp: {}\n", message);
+  return code;
+}
+
+// The parser would only say that a command is missing.
+void check_command(const CLI::App& program, int argc, char** argv) {
+  const std::string first = argc > 1 ? argv[1] : "";
+  std::string known;
+  for (const CLI::App* command : program.get_subcommands([](const CLI::App*) { return true; })) {
+    if (command->get_name() == first) return;
+    known += (known.empty() ? "" : ", ") + command->get_name();
+  }
+  if (argc < 2) ulp::fail("command", "a subcommand is required: {} (see ulp --help)", known);
+  if (first.starts_with('-')) return;
+  ulp::fail("command", "unknown command '{}'; known: {}", first, known);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App program("Ulp: neural networks trained in narrow floating point, tensor by tensor.", "ulp");
+  program.set_version_flag("--version", ULP_VERSION);
+  program.require_subcommand(1);
+  program.footer("`ulp COMMAND --help` shows a command's options and examples.");
+  ulp::add_formats_command(program);
+  ulp::add_format_command(program);
+  ulp::add_quantize_command(program);
+  ulp::add_demo_command(program);
+  try {
+    check_command(program, argc, argv);
+    program.parse(argc, argv);
+    if (std::fflush(stdout) != 0) ulp::fail("output", "cannot write to standard output");
+    return 0;
+  } catch (const CLI::Success& done) {
+    return program.exit(done);
+  } catch (const CLI::ParseError& error) {
+    return report(fmt::format("{} (see ulp --help)", error.what()), kBadInput);
+  } catch (const ulp::Error& error) {
+    return report(error.what(), kBadInput);
+  } catch (const std::bad_alloc&) {
+    return report("out of memory", kBroken);
+  } catch (const std::exception& error) {
+    return report(error.what(), kBroken);
+  }
+}

@@ -1,0 +1,31 @@
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+
+#include "apps/ulp/commands.h"
+
+namespace ulp {
+
+Json json_number(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  return value;
+}
+
+std::string number_text(float value) {
+  if (std::isnan(value)) return "nan";
+  return fmt::format("{}", value);
+}
+
+std::string bytes_text(double bytes) {
+  constexpr std::array<const char*, 5> units = {"B", "KiB", "MiB", "GiB", "TiB"};
+  size_t unit = 0;
+  while (bytes >= 1024 && unit + 1 < units.size()) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", bytes, units[unit]);
+}
+
+}  // namespace ulp

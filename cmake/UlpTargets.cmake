@@ -1,0 +1,38 @@
+# The flags every target shares, and one-line helpers for the targets of a folder.
+
+add_library(ulp_flags INTERFACE)
+# The same bits everywhere: no fused multiply-add that the source does not spell out, no fast-math.
+target_compile_options(ulp_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -fno-fast-math -Wall -Wextra -Wshadow -Werror>
+  $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false -ftz=false -prec-div=true -prec-sqrt=true --expt-relaxed-constexpr
+    -Xcompiler=-ffp-contract=off,-Wall,-Wextra>)
+target_include_directories(ulp_flags INTERFACE ${CMAKE_SOURCE_DIR})
+if(ULP_SANITIZE)
+  target_compile_options(ulp_flags INTERFACE -fsanitize=${ULP_SANITIZE} -fno-sanitize-recover=all
+    -fno-omit-frame-pointer)
+  target_link_options(ulp_flags INTERFACE -fsanitize=${ULP_SANITIZE})
+endif()
+
+# ulp_library(name SOURCES ... DEPS ...): the target of folder ulp/<name>.
+function(ulp_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(${name} PUBLIC ulp_flags ${ARG_DEPS})
+  set_target_properties(${name} PROPERTIES OUTPUT_NAME ulp_${name} POSITION_INDEPENDENT_CODE ON)
+endfunction()
+
+# ulp_test(name SOURCES ... DEPS ... [LABEL label]): a GoogleTest program, one CTest entry.
+function(ulp_test name)
+  if(NOT ULP_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "LABEL" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest GTest::gtest_main rapidcheck)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  if(NOT ARG_LABEL)
+    set(ARG_LABEL quick)
+  endif()
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT 3600)
+endfunction()

@@ -1,0 +1,462 @@
+// Every code of every small format, and every border between codes, against the oracle: the scalar codec
+// first, then the bulk codec under every vector unit, which must equal it bit for bit.
+//
+// Formats: all presets of at most 16 bits, and fp(e,m,b) for every e and m that fit in 16 bits, with biases
+// from the lowest valid to the highest, in all three kinds of specials. Nothing is thinned out.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/oracle.h"
+#include "ulp/base/error.h"
+#include "ulp/base/parallel.h"
+#include "ulp/numeric/codec.h"
+#include "ulp/numeric/simd.h"
+
+namespace ulp {
+namespace {
+
+constexpr Round kModes[] = {Round::nearest_even, Round::nearest_away, Round::toward_zero, Round::stochastic};
+constexpr Specials kSpecials[] = {Specials::none, Specials::ieee, Specials::fn};
+constexpr RoundKey kKey = {.seed = 0x0123456789abcdef, .step = 11, .tensor = 0xfeedf00d, .micro_batch = 3};
+
+uint32_t bits_of(float x) {
+  return std::bit_cast<uint32_t>(x);
+}
+
+float toward_infinity(float x) {
+  return std::nextafter(x, std::numeric_limits<float>::infinity());
+}
+
+std::vector<Overflow> overflows_of(const FloatFormat& format) {
+  if (oracle::has_infinity(format)) return {Overflow::saturate, Overflow::infinity};
+  return {Overflow::saturate};
+}
+
+// ---- The oracle itself, on cases worked out by hand ----
+
+double nearest(const FloatFormat& format, float x) {
+  return oracle::round(format, Round::nearest_even, Overflow::saturate, x).value;
+}
+
+RangeEvent event_of(const FloatFormat& format, Round mode, float x) {
+  return oracle::round(format, mode, Overflow::saturate, x).event;
+}
+
+TEST(Oracle, RoundsE4m3AroundItsLargestNumber) {
+  const FloatFormat e4m3 = {4, 3, 7, Specials::fn};
+  EXPECT_EQ(oracle::largest_number(e4m3), 448);
+  EXPECT_EQ(oracle::after_largest(e4m3), 480);
+  EXPECT_EQ(oracle::smallest_number(e4m3), std::ldexp(1.0, -9));
+  EXPECT_TRUE(std::isnan(oracle::code_value(e4m3, 0x7f)));
+  EXPECT_EQ(oracle::code_value(e4m3, 0xfe), -448);
+  EXPECT_EQ(event_of(e4m3, Round::nearest_even, 464), RangeEvent::none);  // a tie; 448 = 14 * 32 is even
+  EXPECT_EQ(event_of(e4m3, Round::nearest_away, 464), RangeEvent::overflow);
+  EXPECT_EQ(event_of(e4m3, Round::nearest_even, 465), RangeEvent::overflow);
+  EXPECT_EQ(event_of(e4m3, Round::toward_zero, 479), RangeEvent::none);
+  EXPECT_EQ(event_of(e4m3, Round::toward_zero, 480), RangeEvent::overflow);
+  EXPECT_EQ(nearest(e4m3, 465), 448);
+}
+
+TEST(Oracle, RoundsTheFormatOfTheAssignPaper) {
+  const FloatFormat fp434 = {4, 3, 11, Specials::none};  // bias 2^3 - 1 + 4
+  EXPECT_EQ(oracle::largest_number(fp434), 30);          // 1.875 * 2^(15 - 11)
+  EXPECT_EQ(oracle::smallest_number(fp434), std::ldexp(1.0, -13));
+  EXPECT_EQ(nearest(fp434, 29), 28);  // a tie between 14 * 2 and 15 * 2
+  EXPECT_EQ(event_of(fp434, Round::nearest_even, 31), RangeEvent::overflow);  // a tie; 32 has the even one
+  EXPECT_EQ(event_of(fp434, Round::toward_zero, 31), RangeEvent::none);
+  EXPECT_EQ(nearest(fp434, std::numeric_limits<float>::quiet_NaN()), 30);
+  EXPECT_EQ(nearest(fp434, -std::numeric_limits<float>::infinity()), -30);
+}
+
+TEST(Oracle, BreaksTiesWithoutMantissaBits) {
+  const FloatFormat fp200 = {2, 0, 1, Specials::none};  // 0, 1, 2, 4
+  EXPECT_EQ(oracle::smallest_number(fp200), 1);
+  EXPECT_EQ(oracle::largest_number(fp200), 4);
+  EXPECT_TRUE(oracle::same(nearest(fp200, 0.5f), 0));
+  EXPECT_TRUE(oracle::same(nearest(fp200, -0.5f), -0.0));
+  EXPECT_EQ(event_of(fp200, Round::nearest_even, 0.5f), RangeEvent::underflow);
+  EXPECT_EQ(event_of(fp200, Round::nearest_away, 0.5f), RangeEvent::none);
+  EXPECT_EQ(nearest(fp200, 0.75f), 1);
+  EXPECT_EQ(nearest(fp200, 1.5f), 2);
+  EXPECT_EQ(nearest(fp200, 3), 4);
+  EXPECT_EQ(event_of(fp200, Round::nearest_even, 5.999f), RangeEvent::none);
+  EXPECT_EQ(event_of(fp200, Round::nearest_even, 6), RangeEvent::overflow);
+}
+
+TEST(Oracle, ListsEveryValueOnce) {
+  for (const Specials specials : kSpecials) {
+    const FloatFormat format = {3, 4, 3, specials};
+    const oracle::CodeTable table(format);
+    EXPECT_EQ(table.magnitudes().back(), oracle::largest_number(format));
+    EXPECT_EQ(table.magnitudes()[1], oracle::smallest_number(format));
+    for (uint32_t code = 0; code < table.size(); ++code) {
+      if (std::isnan(table.value(code))) continue;
+      EXPECT_EQ(table.code(table.value(code)), code);
+    }
+  }
+}
+
+// ---- All small formats ----
+
+// Extra biases to try: both ends of what is valid, the usual ones, and those whose normal numbers are fp32
+// subnormals (bias > 127).
+std::set<int> extra_biases(int exp, int man, Specials specials) {
+  std::set<int> valid;
+  for (int b = -512; b <= 512; ++b) {
+    if (oracle::is_valid(exp, man, b, specials)) valid.insert(b);
+  }
+  if (valid.empty()) return {};
+  const int usual_bias = (1 << (exp - 1)) - 1;
+  std::set<int> chosen = {*valid.begin(), *valid.rbegin()};
+  for (const int b : {-3, 0, 1, 4, 128 - usual_bias, 135 - usual_bias}) {
+    if (valid.contains(b)) chosen.insert(b);
+  }
+  return chosen;
+}
+
+std::vector<FloatFormat> formats_with_exponent_bits(int exp) {
+  std::vector<FloatFormat> formats;
+  for (int man = 0; man <= 15 - exp; ++man) {
+    for (const Specials specials : kSpecials) {
+      for (const int b : extra_biases(exp, man, specials)) {
+        formats.push_back(make_format(exp, man, b, specials));
+      }
+    }
+  }
+  return formats;
+}
+
+std::vector<FloatFormat> small_presets() {
+  std::vector<FloatFormat> formats;
+  for (const Preset& preset : presets()) {
+    if (preset.format.bits() <= 16) formats.push_back(preset.format);
+  }
+  return formats;
+}
+
+// (a) Codes to values and back, one at a time.
+void check_codes(const FloatFormat& format, const oracle::CodeTable& table) {
+  const uint32_t largest_code = table.code(oracle::largest_number(format));
+  const uint32_t half = static_cast<uint32_t>(table.size() / 2);
+  for (const Overflow overflow : overflows_of(format)) {
+    const CodecSpec spec = make_spec(format, overflow);
+    for (uint32_t code = 0; code < table.size(); ++code) {
+      const uint32_t pattern = decode_scalar(spec, code);
+      const double value = table.value(code);
+      ASSERT_TRUE(oracle::same(std::bit_cast<float>(pattern), value))
+          << fmt::format("code {:#x} decodes to {:#010x}, the oracle says {:a}", code, pattern, value);
+      const bool infinite = std::isinf(value);
+      const RangeEvent event = infinite            ? RangeEvent::overflow
+                               : std::isnan(value) ? RangeEvent::nan
+                                                   : RangeEvent::none;
+      const bool comes_back = !infinite || overflow == Overflow::infinity;
+      const uint32_t expected = comes_back ? code : largest_code + code / half * half;
+      for (const Round mode : kModes) {
+        for (const uint32_t random : {0u, 0xffffffffu}) {
+          const Encoded again = encode_scalar(spec, mode, pattern, random);
+          ASSERT_EQ(again.code, expected) << fmt::format("code {:#x} mode {}", code, round_name(mode));
+          ASSERT_EQ(again.event, event) << fmt::format("code {:#x} mode {}", code, round_name(mode));
+        }
+      }
+    }
+  }
+}
+
+// (b) Inputs at which rounding decides: every value, every midpoint, and the fp32 neighbours of both; then
+// NaN codes, and inputs that are far away. Where a format's spacing is fp32's own, a midpoint is no fp32
+// number: then the nearest one stands in.
+std::vector<float> decisive_inputs(const FloatFormat& format, const oracle::CodeTable& table) {
+  std::vector<double> marks = table.magnitudes();
+  marks.push_back(oracle::after_largest(format));
+  std::vector<float> inputs;
+  const auto push_both_signs = [&](float x) {
+    inputs.push_back(x);
+    inputs.push_back(-x);
+  };
+  const auto push_around = [&](double mark) {
+    const float x = static_cast<float>(mark);  // 2^128, after the largest numbers of all, becomes infinity
+    push_both_signs(x);
+    push_both_signs(toward_infinity(x));
+    push_both_signs(std::nextafter(x, 0.0f));
+  };
+  for (size_t i = 0; i < marks.size(); ++i) {
+    push_around(marks[i]);
+    if (i + 1 < marks.size()) push_around((marks[i] + marks[i + 1]) / 2);
+  }
+  for (uint32_t code = 0; code < table.size(); ++code) {
+    if (!std::isnan(table.value(code))) continue;
+    inputs.push_back(std::bit_cast<float>(decode_scalar(make_spec(format, Overflow::saturate), code)));
+  }
+  using Limits = std::numeric_limits<float>;
+  for (const float x : {Limits::infinity(), Limits::max(), Limits::min(), Limits::denorm_min(), 1.0f, 3e38f,
+                        Limits::quiet_NaN(), std::bit_cast<float>(0x7f800001u),
+                        std::bit_cast<float>(0x7fbfffffu), std::bit_cast<float>(0x7fffffffu)}) {
+    push_both_signs(x);
+  }
+  return inputs;
+}
+
+struct Written {
+  std::vector<uint32_t> codes;
+  EncodeStats stats;
+};
+
+// The scalar codec against the oracle, and what it wrote. NaNs: the oracle says that the code is one, and a
+// format without NaN gets the largest number, with the sign.
+Written check_scalar(const FloatFormat& format, const oracle::CodeTable& table, const Rounding& how,
+                     const std::vector<float>& inputs, const std::vector<uint32_t>& random) {
+  const CodecSpec spec = make_spec(format, how.overflow);
+  const oracle::Rounder rounder(format, how.mode, how.overflow);
+  Written written{std::vector<uint32_t>(inputs.size()), {}};
+  oracle::Tally tally;
+  std::mutex mutex;
+  std::optional<size_t> wrong;
+  parallel_for(inputs.size(), 4096, [&](size_t begin, size_t end) {
+    oracle::Tally part;
+    for (size_t i = begin; i < end; ++i) {
+      const Encoded got = encode_scalar(spec, how.mode, bits_of(inputs[i]), random[i]);
+      const oracle::Rounded expected = rounder.round(inputs[i], random[i]);
+      written.codes[i] = got.code;
+      part.add(inputs[i], expected.event);
+      const bool negative_code = got.code >= table.size() / 2;
+      if (got.code < table.size() && oracle::same(table.value(got.code), expected.value) &&
+          negative_code == std::signbit(inputs[i]) && got.event == expected.event) {
+        continue;
+      }
+      const std::lock_guard lock(mutex);
+      wrong = std::min(i, wrong.value_or(i));
+    }
+    const std::lock_guard lock(mutex);
+    tally.merge(part);
+  });
+  written.stats = tally.stats();
+  if (wrong) {
+    const float x = inputs[*wrong];
+    const Encoded got = encode_scalar(spec, how.mode, bits_of(x), random[*wrong]);
+    const oracle::Rounded expected = rounder.round(x, random[*wrong]);
+    ADD_FAILURE() << fmt::format(
+        "encode_scalar({:#010x} = {:a}, mode {}, {}, random {:#010x}) gives code {:#x}, event {}; the oracle "
+        "says {:a}, event {}",
+        bits_of(x), x, round_name(how.mode), how.overflow == Overflow::infinity ? "inf" : "saturate",
+        random[*wrong], got.code, static_cast<int>(got.event), expected.value,
+        static_cast<int>(expected.event));
+  }
+  return written;
+}
+
+void report_first_difference(const FloatFormat& format, const Rounding& how, const std::string& simd,
+                             const std::vector<float>& inputs, const std::vector<uint8_t>& bytes,
+                             const std::vector<uint32_t>& expected) {
+  const std::vector<uint32_t> codes = oracle::unpack(format.bits(), bytes, inputs.size());
+  const auto differ = std::mismatch(codes.begin(), codes.end(), expected.begin()).first;
+  if (differ == codes.end()) {
+    ADD_FAILURE() << simd << ": unused bits of the last byte are not zero";
+    return;
+  }
+  const size_t i = differ - codes.begin();
+  ADD_FAILURE() << fmt::format("{}, mode {}: {:#010x} at {} becomes {:#x}, scalar {:#x}", simd,
+                               round_name(how.mode), bits_of(inputs[i]), i, codes[i], expected[i]);
+}
+
+// (c) The bulk encoder against the scalar one, under every vector unit.
+void check_bulk(const FloatFormat& format, const Rounding& how, const std::vector<float>& inputs,
+                const Written& expected, const ExponentHistogram& expected_histogram) {
+  const std::vector<uint8_t> packed = oracle::pack(format.bits(), expected.codes);
+  for (const std::string& simd : simd_names()) {
+    use_simd(simd);
+    for (const bool with_histogram : {false, true}) {
+      std::vector<uint8_t> bytes(packed_bytes(format.bits(), inputs.size()), 0xa5);
+      ExponentHistogram histogram;
+      const EncodeStats stats = encode(format, how, inputs, bytes, 0, with_histogram ? &histogram : nullptr);
+      if (bytes != packed) report_first_difference(format, how, simd, inputs, bytes, expected.codes);
+      EXPECT_EQ(stats.overflow, expected.stats.overflow) << simd << " mode " << round_name(how.mode);
+      EXPECT_EQ(stats.underflow, expected.stats.underflow) << simd << " mode " << round_name(how.mode);
+      EXPECT_EQ(stats.nan, expected.stats.nan) << simd << " mode " << round_name(how.mode);
+      EXPECT_EQ(stats.amax, expected.stats.amax) << simd << " mode " << round_name(how.mode);
+      EXPECT_TRUE(!with_histogram || histogram == expected_histogram) << simd;
+      // A histogram knows only the inputs: one deterministic mode speaks for the three.
+      if (how.mode == Round::nearest_away || how.mode == Round::toward_zero) break;
+    }
+  }
+  use_simd("auto");
+}
+
+void check_bulk_decode(const FloatFormat& format, const oracle::CodeTable& table) {
+  std::vector<uint32_t> codes(table.size());
+  for (uint32_t code = 0; code < codes.size(); ++code) codes[code] = code;
+  const std::vector<uint8_t> packed = oracle::pack(format.bits(), codes);
+  const CodecSpec spec = make_spec(format, Overflow::saturate);
+  for (const std::string& simd : simd_names()) {
+    use_simd(simd);
+    std::vector<float> values(codes.size());
+    decode(format, packed, values);
+    for (const uint32_t code : codes) {
+      ASSERT_EQ(bits_of(values[code]), decode_scalar(spec, code)) << simd << " code " << code;
+    }
+  }
+  use_simd("auto");
+}
+
+void check_format(const FloatFormat& format) {
+  SCOPED_TRACE(format_name(format));
+  const oracle::CodeTable table(format);
+  EXPECT_EQ(largest(format), oracle::largest_number(format));
+  EXPECT_EQ(smallest_positive(format), oracle::smallest_number(format));
+  EXPECT_EQ(smallest_normal(format), std::ldexp(1.0, oracle::lowest_exponent(format)));
+  EXPECT_EQ(epsilon(format), std::ldexp(1.0, -format.man));
+  check_codes(format, table);
+  check_bulk_decode(format, table);
+
+  const std::vector<float> inputs = decisive_inputs(format, table);
+  const ExponentHistogram histogram = oracle::histogram_of(inputs);
+  // The words are the same for all formats: the largest has under 2^19 inputs.
+  static const std::vector<uint32_t> kWords = oracle::random_words(kKey, 0, size_t{1} << 19);
+  ASSERT_LE(inputs.size(), kWords.size());
+  for (const Overflow overflow : overflows_of(format)) {
+    for (const Round mode : kModes) {
+      const Rounding how = {mode, overflow, kKey};
+      check_bulk(format, how, inputs, check_scalar(format, table, how, inputs, kWords), histogram);
+    }
+  }
+  // Midpoints have exactly half of all words on their side: the two words at the border, and the ends.
+  for (const uint32_t word : {0u, 0x7fffffffu, 0x80000000u, 0xffffffffu}) {
+    const std::vector<uint32_t> words(inputs.size(), word);
+    check_scalar(format, table, {Round::stochastic, Overflow::saturate, kKey}, inputs, words);
+  }
+  if (!oracle::has_infinity(format)) {
+    EXPECT_THROW(make_spec(format, Overflow::infinity), Error);
+  }
+}
+
+void check_formats(const std::vector<FloatFormat>& formats) {
+  for (const FloatFormat& format : formats) {
+    check_format(format);
+    if (testing::Test::HasFailure()) return;  // one broken format says enough
+  }
+}
+
+TEST(Exhaustive, Presets) {
+  ASSERT_FALSE(small_presets().empty());
+  check_formats(small_presets());
+}
+
+class ExhaustiveGrid : public testing::TestWithParam<int> {};
+
+TEST_P(ExhaustiveGrid, EveryCodeAndEveryBorder) {
+  const std::vector<FloatFormat> formats = formats_with_exponent_bits(GetParam());
+  ASSERT_GT(formats.size(), 20u);
+  check_formats(formats);
+}
+
+INSTANTIATE_TEST_SUITE_P(ExponentBits, ExhaustiveGrid, testing::Range(2, 9));
+
+// ---- Lengths, alignment, and what lies around the output ----
+
+// Formats of every width from 3 to 32 bits: all splits into exponent and mantissa that are valid with b = 0.
+std::vector<FloatFormat> formats_of_width(int bits) {
+  std::vector<FloatFormat> formats;
+  for (int exp = 2; exp <= 8; ++exp) {
+    for (const Specials specials : kSpecials) {
+      const int man = bits - 1 - exp;
+      if (oracle::is_valid(exp, man, 0, specials)) formats.push_back(make_format(exp, man, 0, specials));
+    }
+  }
+  return formats;
+}
+
+std::vector<float> mixed_inputs(size_t n) {
+  std::vector<float> inputs;
+  for (const uint32_t word : oracle::random_words({.seed = 77}, 0, n)) {
+    // Half of them near 1, where all formats have numbers; the rest anywhere, NaN and infinity too.
+    inputs.push_back(std::bit_cast<float>(word % 2 == 0 ? word : 0x3f000000u ^ (word >> 6)));
+  }
+  return inputs;
+}
+
+std::vector<uint32_t> scalar_codes(const FloatFormat& format, const Rounding& how,
+                                   std::span<const float> inputs, uint64_t first) {
+  const CodecSpec spec = make_spec(format, how.overflow);
+  const std::vector<uint32_t> words = oracle::random_words(how.key, first, inputs.size());
+  std::vector<uint32_t> codes;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    codes.push_back(encode_scalar(spec, how.mode, bits_of(inputs[i]), words[i]).code);
+  }
+  return codes;
+}
+
+// Writes to and reads from spans that start `skew` elements (and as many bytes) off.
+void check_length(const FloatFormat& format, Round mode, size_t n, size_t skew,
+                  const std::vector<float>& pool) {
+  constexpr uint8_t kGuard = 0xa5;
+  const Rounding how = {mode, Overflow::saturate, kKey};
+  const std::span<const float> inputs = std::span(pool).subspan(skew, n);
+  const std::vector<uint32_t> codes = scalar_codes(format, how, inputs, skew);
+  const std::vector<uint8_t> packed = oracle::pack(format.bits(), codes);
+  ASSERT_EQ(packed_bytes(format.bits(), n), packed.size());
+
+  std::vector<uint8_t> bytes(skew + packed.size() + 64, kGuard), expected = bytes;
+  std::copy(packed.begin(), packed.end(), expected.begin() + static_cast<ptrdiff_t>(skew));
+  encode(format, how, inputs, std::span(bytes).subspan(skew, packed.size()), skew);
+  ASSERT_EQ(bytes, expected) << "encode, n = " << n << ", skew = " << skew;
+
+  // The codes end where their allocation ends, so that a sanitizer sees a read too far.
+  std::vector<uint8_t> tight(skew, kGuard);
+  tight.insert(tight.end(), packed.begin(), packed.end());
+  tight.shrink_to_fit();
+  const float guard = 12345.0f;
+  std::vector<float> values(skew + n + 32, guard);
+  decode(format, std::span(tight).subspan(skew), std::span(values).subspan(skew, n));
+  const CodecSpec spec = make_spec(format, Overflow::saturate);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const bool inside = i >= skew && i < skew + n;
+    const uint32_t pattern = inside ? decode_scalar(spec, codes[i - skew]) : bits_of(guard);
+    ASSERT_EQ(bits_of(values[i]), pattern) << "decode, n = " << n << ", skew = " << skew << ", at " << i;
+  }
+}
+
+TEST(Spans, OddLengthsAndAlignmentsOfEveryWidth) {
+  const std::vector<float> pool = mixed_inputs(128);
+  for (int bits = 3; bits <= 32; ++bits) {
+    ASSERT_FALSE(formats_of_width(bits).empty());
+    for (const FloatFormat& format : formats_of_width(bits)) {
+      for (const std::string& simd : simd_names()) {
+        SCOPED_TRACE(format_name(format) + " " + simd);
+        use_simd(simd);
+        for (size_t n = 0; n <= 70; ++n) {
+          check_length(format, Round::nearest_even, n, n % 5, pool);
+          check_length(format, Round::stochastic, n, (n + 2) % 4, pool);
+        }
+        if (testing::Test::HasFailure()) return use_simd("auto");
+      }
+    }
+  }
+  use_simd("auto");
+}
+
+// Long enough to be shared out among threads, whose borders then fall inside bytes.
+TEST(Spans, LongArraysOfEveryWidthOnAnyNumberOfThreads) {
+  const int threads_before = thread_count();
+  const std::vector<float> pool = mixed_inputs(70'000);
+  for (int bits = 3; bits <= 32; ++bits) {
+    const FloatFormat format = formats_of_width(bits).back();
+    for (const int threads : {1, 2, 7}) {
+      SCOPED_TRACE(fmt::format("{} on {} threads", format_name(format), threads));
+      set_thread_count(threads);
+      check_length(format, Round::stochastic, 69'997, 1, pool);
+    }
+  }
+  set_thread_count(threads_before);
+}
+
+}  // namespace
+}  // namespace ulp

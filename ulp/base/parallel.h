@@ -1,0 +1,36 @@
+// Parallel loops. A loop is cut into blocks whose borders do not depend on the number of threads, so a
+// result that is kept per block is the same on any number of them.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <type_traits>
+
+namespace ulp {
+
+// Threads that loops may use, at least 1. From the start: OMP_NUM_THREADS, else the processors available.
+int thread_count();
+void set_thread_count(int threads);
+
+// A borrowed callable: two words, no allocation. Valid while the callable lives.
+class RangeBody {
+ public:
+  template <typename F>
+  requires(!std::is_same_v<std::remove_cvref_t<F>, RangeBody>)
+      RangeBody(F&& f)  // NOLINT(google-explicit-constructor): a lambda converts at the call
+      : object_(const_cast<void*>(static_cast<const void*>(std::addressof(f)))),
+        call_([](void* object, size_t begin, size_t end) {
+          (*static_cast<std::remove_reference_t<F>*>(object))(begin, end);
+        }) {}
+  void operator()(size_t begin, size_t end) const { call_(object_, begin, end); }
+
+ private:
+  void* object_;
+  void (*call_)(void*, size_t, size_t);
+};
+
+// Calls body(begin, end) for consecutive ranges that cover [0, n). Every range but the last is a multiple of
+// `grain`, and starts at one; a thread gets at least one grain. An exception in the body reaches the caller.
+void parallel_for(size_t n, size_t grain, RangeBody body);
+
+}  // namespace ulp

@@ -1,0 +1,72 @@
+#include "ulp/numeric/format.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "ulp/base/error.h"
+
+namespace ulp {
+namespace {
+
+std::string refusal(std::string_view name) {
+  try {
+    parse_format(name);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Format, PresetsAreValidAndKeepTheirNames) {
+  for (const Preset& preset : presets()) {
+    const FloatFormat& f = preset.format;
+    EXPECT_EQ(make_format(f.exp, f.man, f.extra_bias(), f.specials), f) << preset.name;
+    EXPECT_EQ(parse_format(preset.name), f) << preset.name;
+    EXPECT_EQ(format_name(f), preset.name);
+  }
+}
+
+TEST(Format, NamesMeanWhatTheyShould) {
+  EXPECT_EQ(parse_format("e5m10"), parse_format("fp16"));
+  EXPECT_EQ(parse_format("e8m7"), parse_format("bf16"));
+  EXPECT_EQ(parse_format("e8m23"), parse_format("fp32"));
+  EXPECT_EQ(parse_format("e8m10"), parse_format("tf32"));
+  EXPECT_EQ(parse_format("e4m3").specials, Specials::fn);
+  EXPECT_EQ(parse_format("e3m4").specials, Specials::ieee);
+  EXPECT_EQ(parse_format("fp(4,3,0)").specials, Specials::none);
+  EXPECT_EQ(parse_format("fp(4, 3, -2)"), make_format(4, 3, -2, Specials::none));
+  EXPECT_EQ(format_name(make_format(4, 3, 0, Specials::ieee)), "fp(4,3,0,ieee)");
+  EXPECT_EQ(format_name(parse_format("fp(5,10,0,ieee)")), "fp16");
+  EXPECT_EQ(parse_format("fp(4,3,4)").bias, 11);
+  EXPECT_EQ(parse_format("fp(4,3,4)").extra_bias(), 4);
+}
+
+TEST(Format, HoldsWhatTheStandardsSay) {
+  EXPECT_EQ(largest(parse_format("e4m3")), 448.0f);
+  EXPECT_EQ(largest(parse_format("e5m2")), 57344.0f);
+  EXPECT_EQ(largest(parse_format("fp(4,3,4)")), 30.0f);
+  EXPECT_EQ(largest(parse_format("fp(5,2,0)")), 114688.0f);
+  EXPECT_EQ(largest(parse_format("fp32")), 3.40282347e38f);
+  EXPECT_EQ(largest(parse_format("fp(2,1,0)")), 6.0f);
+  EXPECT_EQ(smallest_positive(parse_format("fp16")), 0x1p-24f);
+  EXPECT_EQ(smallest_normal(parse_format("bf16")), 0x1p-126f);
+  EXPECT_EQ(smallest_positive(parse_format("fp32")), 0x1p-149f);
+  EXPECT_EQ(epsilon(parse_format("e5m2")), 0.25f);
+}
+
+TEST(Format, RefusesWithTheLimits) {
+  EXPECT_NE(refusal("fp17").find("known: fp32, tf32, bf16, fp16"), std::string::npos);
+  EXPECT_NE(refusal("fp(1,3,0)").find("2 to 8"), std::string::npos);
+  EXPECT_NE(refusal("e4m24").find("0 to 23"), std::string::npos);
+  EXPECT_NE(refusal("fp(8,7,0)").find("b may be 1 to 15"), std::string::npos);
+  EXPECT_NE(refusal("fp(8,23,5)").find("no b makes"), std::string::npos);
+  EXPECT_NE(refusal("fp(4,3,99999)").find("fits in fp32"), std::string::npos);
+  for (const char* name : {"", "fp", "e4m", "em3", "e4m3m3", "fp(4,3)", "fp(4,3,4", "fp(4,3,4,5)", "fp(4,3,x)",
+                           "FP16", "e-4m3", "fp(4,,3)", "fp(99999999999,3,0)"}) {
+    EXPECT_NE(refusal(name).find("unknown format"), std::string::npos) << name;
+  }
+}
+
+}  // namespace
+}  // namespace ulp

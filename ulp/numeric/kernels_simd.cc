@@ -1,0 +1,376 @@
+// Vector kernels, one source for every unit of the machine: Highway compiles this file once per target and
+// picks at run time. Each gives the bits of scalar.h; where a format is outside what a kernel handles, it
+// hands the run to the reference.
+#include <hwy/cache_control.h>
+
+#include <cstring>
+#include <limits>
+
+#include "ulp/numeric/kernels.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ulp/numeric/kernels_simd.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace ulp::kernels::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using DF = hn::ScalableTag<float>;
+using DI = hn::ScalableTag<int32_t>;
+using DU = hn::ScalableTag<uint32_t>;
+using VI = hn::Vec<DI>;
+using VU = hn::Vec<DU>;
+
+// Rounders turn magnitudes into magnitude codes with unbounded exponent. All integers involved stay below
+// 2^31, so signed vectors serve, whose comparisons every unit has.
+
+// Nearest-even by the float adder: |x| + 2^23 spacings is rounded by the hardware, ties to even, to a whole
+// number of spacings, which then stands in the low bits of the sum. The spacing follows the binade of |x| and
+// stops at the subnormal one. Needs the constant in range: see `adder_fits`.
+struct AdderRounder {
+  explicit AdderRounder(const CodecSpec& s)
+      : exponent_mask(hn::Set(DI(), 0x7F800000)),
+        lowest(hn::Set(DI(), (s.emin + 127) << 23)),
+        up(hn::Set(DI(), (23 - s.man) << 23)),
+        // Every number from 2^(emax + 1) on overflows; cutting there keeps the constant finite.
+        cut(hn::Set(DI(), (static_cast<int>(s.max_code >> s.man) + s.emin + 127) << 23)),
+        shift(23 - s.man) {}
+
+  VI operator()(VI magnitude, VU /*random*/) const {
+    const DI di;
+    const DF df;
+    const VI x = hn::Min(magnitude, cut);
+    const VI binade = hn::Max(hn::And(x, exponent_mask), lowest);
+    const VI big = hn::Add(binade, up);
+    const VI sum = hn::BitCast(di, hn::Add(hn::BitCast(df, x), hn::BitCast(df, big)));
+    return hn::Add(hn::ShiftRightSame(hn::Sub(binade, lowest), shift), hn::Sub(sum, big));
+  }
+
+  VI exponent_mask, lowest, up, cut;
+  int shift;
+};
+
+// Nearest-even for formats with the exponents of fp32 itself: the code is the top of the fp32 pattern, and
+// half a unit added to the pattern carries by itself.
+struct PatternRounder {
+  explicit PatternRounder(const CodecSpec& s)
+      : below_half(hn::Set(DI(), (1 << (22 - s.man)) - 1)), one(hn::Set(DI(), 1)), shift(23 - s.man) {}
+
+  VI operator()(VI magnitude, VU /*random*/) const {
+    const VI odd = hn::And(hn::ShiftRightSame(magnitude, shift), one);
+    return hn::ShiftRightSame(hn::Add(hn::Add(magnitude, below_half), odd), shift);
+  }
+
+  VI below_half, one;
+  int shift;
+};
+
+// Any mode, step by step as in scalar.h. Needs emin >= -126.
+template <Round mode>
+struct StepRounder {
+  explicit StepRounder(const CodecSpec& s)
+      : lowest_field(hn::Set(DI(), s.emin + 127)), man(s.man), base_shift(hn::Set(DI(), 23 - s.man)) {}
+
+  VI operator()(VI magnitude, VU random) const {
+    const DI di;
+    const DU du;
+    const VI one = hn::Set(di, 1), most = hn::Set(di, 31);
+    // An fp32 subnormal has field 1 and no leading one: both cases are magnitude - (field - 1) 2^23.
+    const VI field = hn::Max(hn::ShiftRight<23>(magnitude), one);
+    const VI significand = hn::Sub(magnitude, hn::ShiftLeft<23>(hn::Sub(field, one)));
+    const VI top = hn::Max(field, lowest_field);
+    const VI shift = hn::Add(hn::Sub(top, field), base_shift);
+    const VI near_shift = hn::Min(shift, most);
+    const VU units = hn::Shr(hn::BitCast(du, significand), hn::BitCast(du, near_shift));
+    // The shifted-out bits, moved to the top of a word. Shifts of 32 and more leave no units, and only the
+    // fraction's lower bits.
+    const VU near_fraction = hn::Shl(hn::BitCast(du, hn::Add(significand, significand)),
+                                     hn::BitCast(du, hn::Sub(most, near_shift)));
+    const VI over = hn::Min(hn::Max(hn::Sub(shift, hn::Set(di, 32)), hn::Zero(di)), most);
+    const VU far_fraction = hn::Shr(hn::BitCast(du, significand), hn::BitCast(du, over));
+    const VU fraction = hn::IfThenElse(hn::RebindMask(du, hn::Gt(shift, most)), far_fraction, near_fraction);
+    const VU code = hn::Add(hn::ShiftLeftSame(hn::BitCast(du, hn::Sub(top, lowest_field)), man), units);
+    return hn::BitCast(di, hn::Add(code, round_up(fraction, units, random)));
+  }
+
+  // 1 where the magnitude rounds up, else 0.
+  static VU round_up(VU fraction, VU units, VU random) {
+    const DU du;
+    const VU one = hn::Set(du, 1);
+    if constexpr (mode == Round::toward_zero) return hn::Zero(du);
+    if constexpr (mode == Round::nearest_away) return hn::ShiftRight<31>(fraction);
+    if constexpr (mode == Round::stochastic) return hn::IfThenElseZero(hn::Lt(random, fraction), one);
+    // Nearest-even: above half, or at half and odd, which is above half - odd.
+    const VU odd = hn::And(units, one);
+    return hn::IfThenElseZero(hn::Gt(fraction, hn::Sub(hn::Set(du, 0x80000000u), odd)), one);
+  }
+
+  VI lowest_field;
+  int man;
+  VI base_shift;
+};
+
+template <typename Code>
+HWY_INLINE void store_codes(VU codes, Code* out) {
+  const DU du;
+  if constexpr (sizeof(Code) == 4) {
+    hn::StoreU(codes, du, out);
+  } else {
+    const hn::Rebind<Code, DU> dc;
+    hn::StoreU(hn::TruncateTo(dc, codes), dc, out);
+  }
+}
+
+template <typename Code, typename Rounder>
+EncodeStats encode_loop(const EncodeRun& run, const Rounder rounder) {
+  const DI di;
+  const DU du;
+  const size_t lanes = hn::Lanes(di);
+  const CodecSpec& spec = *run.spec;
+  const VI magnitude_mask = hn::Set(di, 0x7FFFFFFF);
+  const VI max_code = hn::Set(di, static_cast<int32_t>(spec.max_code));
+  const VI over_code = hn::Set(di, static_cast<int32_t>(spec.over_code));
+  const VI sign_bit = hn::Set(di, std::numeric_limits<int32_t>::min());
+  const int sign_down = 31 - spec.sign_shift;
+  const VI zero = hn::Zero(di), one = hn::Set(di, 1);
+  VI amax = zero, overflow = zero, underflow = zero;
+
+  auto step = [&](VI x, VU random, Code* out) HWY_ATTR {
+    const VI magnitude = hn::And(x, magnitude_mask);
+    amax = hn::Max(amax, magnitude);
+    const VI code = rounder(magnitude, random);
+    overflow = hn::IfThenElse(hn::Gt(code, max_code), hn::Add(overflow, one), overflow);
+    underflow = hn::IfThenElse(hn::And(hn::Eq(code, zero), hn::Gt(magnitude, zero)), hn::Add(underflow, one),
+                               underflow);
+    // An overflow is at least max_code + 1, which is infinity where there is one: a minimum serves both.
+    const VU sign = hn::ShiftRightSame(hn::BitCast(du, hn::And(x, sign_bit)), sign_down);
+    store_codes<Code>(hn::Or(hn::BitCast(du, hn::Min(code, over_code)), sign), out);
+  };
+
+  const int32_t* in = reinterpret_cast<const int32_t*>(run.in);
+  Code* out = static_cast<Code*>(run.out);
+  const bool random = run.mode == Round::stochastic;
+  size_t i = 0;
+  for (; i + lanes <= run.n; i += lanes) {
+    step(hn::LoadU(di, in + i), random ? hn::LoadU(du, run.random + i) : hn::Zero(du), out + i);
+  }
+  if (i < run.n) {
+    // The rest in a padded vector: zeros raise no event.
+    HWY_ALIGN int32_t in_rest[hn::MaxLanes(di)] = {};
+    HWY_ALIGN uint32_t random_rest[hn::MaxLanes(di)] = {};
+    HWY_ALIGN Code out_rest[hn::MaxLanes(di)];
+    std::memcpy(in_rest, in + i, (run.n - i) * sizeof(int32_t));
+    if (random) std::memcpy(random_rest, run.random + i, (run.n - i) * sizeof(uint32_t));
+    step(hn::Load(di, in_rest), hn::Load(du, random_rest), out_rest);
+    std::memcpy(out + i, out_rest, (run.n - i) * sizeof(Code));
+  }
+
+  EncodeStats stats;
+  stats.overflow = static_cast<uint64_t>(hn::GetLane(hn::SumOfLanes(di, overflow)));
+  stats.underflow = static_cast<uint64_t>(hn::GetLane(hn::SumOfLanes(di, underflow)));
+  stats.amax = bits_float(static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(di, amax))));
+  return stats;
+}
+
+template <typename Code>
+EncodeStats encode_as(const EncodeRun& run) {
+  const CodecSpec& spec = *run.spec;
+  if (spec.emin < -126) return reference_encode(run);
+  switch (run.mode) {
+    case Round::nearest_away:
+      return encode_loop<Code>(run, StepRounder<Round::nearest_away>(spec));
+    case Round::toward_zero:
+      return encode_loop<Code>(run, StepRounder<Round::toward_zero>(spec));
+    case Round::stochastic:
+      return encode_loop<Code>(run, StepRounder<Round::stochastic>(spec));
+    case Round::nearest_even:
+      break;
+  }
+  // With m = 23 the adder's constant would leave no room for the units, and the pattern none for the half.
+  // With m = 0 the lowest bit of the pattern is no longer the significand's, whose parity decides ties.
+  if (spec.emin == -126 && spec.man >= 1 && spec.man <= 22) {
+    return encode_loop<Code>(run, PatternRounder(spec));
+  }
+  const int emax = static_cast<int>(spec.max_code >> spec.man) + spec.emin - 1;
+  const bool adder_fits = spec.man <= 22 && emax + 1 + (23 - spec.man) <= 127;
+  if (adder_fits) return encode_loop<Code>(run, AdderRounder(spec));
+  return encode_loop<Code>(run, StepRounder<Round::nearest_even>(spec));
+}
+
+EncodeStats encode(const EncodeRun& run) {
+  if (run.code_bytes == 1) return encode_as<uint8_t>(run);
+  if (run.code_bytes == 2) return encode_as<uint16_t>(run);
+  return encode_as<uint32_t>(run);
+}
+
+template <typename Code>
+void decode_as(const DecodeRun& run) {
+  const DI di;
+  const DU du;
+  const DF df;
+  const hn::Rebind<Code, DU> dc;
+  const size_t lanes = hn::Lanes(di);
+  const CodecSpec& spec = *run.spec;
+  const int bias = 1 - spec.emin;
+  const VI magnitude_mask = hn::Set(di, static_cast<int32_t>((uint32_t{1} << spec.sign_shift) - 1));
+  const VI max_code = hn::Set(di, static_cast<int32_t>(spec.max_code));
+  const VI first_normal = hn::Set(di, 1 << spec.man);
+  const VI rebias = hn::Set(di, static_cast<int32_t>(static_cast<uint32_t>(127 - bias) << 23));
+  const VI one_field = hn::Set(di, 1 << 23);
+  const auto lowest = hn::BitCast(df, hn::Set(di, (spec.emin + 127) << 23));
+  const VI special_keep = hn::Set(di, static_cast<int32_t>(spec.special_keep));
+  const VI special_code = hn::Set(di, static_cast<int32_t>(spec.special_code));
+  const int up = 23 - spec.man, sign_up = 31 - spec.sign_shift;
+  // fp32's own exponents: the pattern moved up is the number, subnormals, infinity and NaN included.
+  const bool as_is = bias == 127 && spec.sign_shift - spec.man == 8 && spec.special_keep != 0;
+
+  auto step = [&](const Code* in) HWY_ATTR {
+    VI code;
+    if constexpr (sizeof(Code) == 4) {
+      code = hn::BitCast(di, hn::LoadU(du, in));
+    } else {
+      code = hn::BitCast(di, hn::PromoteTo(du, hn::LoadU(dc, in)));
+    }
+    const VI magnitude = hn::And(code, magnitude_mask);
+    const VI sign = hn::ShiftLeftSame(hn::Xor(code, magnitude), sign_up);
+    const VI moved = hn::ShiftLeftSame(magnitude, up);
+    if (as_is) return hn::Or(moved, sign);
+    // A subnormal gets the leading one it lacks, by standing in the lowest binade, and loses it again.
+    const VI normal = hn::Add(moved, rebias);
+    const VI subnormal = hn::BitCast(di, hn::Sub(hn::BitCast(df, hn::Add(normal, one_field)), lowest));
+    VI value = hn::IfThenElse(hn::Lt(magnitude, first_normal), subnormal, normal);
+    value = hn::IfThenElse(hn::Gt(magnitude, max_code), hn::Or(hn::And(moved, special_keep), special_code),
+                           value);
+    return hn::Or(value, sign);
+  };
+
+  const Code* in = static_cast<const Code*>(run.in);
+  int32_t* out = reinterpret_cast<int32_t*>(run.out);
+  size_t i = 0;
+  if (run.stream) {
+    // Streaming stores need aligned addresses; a float is at least aligned to itself.
+    while (i < run.n && reinterpret_cast<uintptr_t>(out + i) % (lanes * sizeof(int32_t)) != 0) {
+      const DecodeRun head{run.spec, in + i, run.code_bytes, run.out + i, 1, false};
+      reference_decode(head);
+      ++i;
+    }
+    for (; i + lanes <= run.n; i += lanes) hn::Stream(step(in + i), di, out + i);
+    hwy::FlushStream();
+  }
+  for (; i + lanes <= run.n; i += lanes) hn::StoreU(step(in + i), di, out + i);
+  if (i < run.n) {
+    HWY_ALIGN Code in_rest[hn::MaxLanes(di)] = {};
+    HWY_ALIGN int32_t out_rest[hn::MaxLanes(di)];
+    std::memcpy(in_rest, in + i, (run.n - i) * sizeof(Code));
+    hn::Store(step(in_rest), di, out_rest);
+    std::memcpy(out + i, out_rest, (run.n - i) * sizeof(int32_t));
+  }
+}
+
+void decode(const DecodeRun& run) {
+  // Past bias 127 normal numbers of the format are fp32 subnormals: the trick above has no binade to stand
+  // in.
+  if (run.spec->emin < -126) return reference_decode(run);
+  if (run.code_bytes == 1) return decode_as<uint8_t>(run);
+  if (run.code_bytes == 2) return decode_as<uint16_t>(run);
+  return decode_as<uint32_t>(run);
+}
+
+// Philox on 64-bit lanes, one block a lane: a product of the low halves fills a lane, its high half is a
+// shift away, and what stands in the upper half of a state word is never looked at.
+class PhiloxLanes {
+ public:
+  using D = hn::ScalableTag<uint64_t>;
+  using V = hn::Vec<D>;
+  static constexpr size_t kGroups = 2;  // independent chains side by side hide the multiplier's latency
+
+  explicit PhiloxLanes(const RoundKey& key)
+      : micro_batch_(hn::Set(D(), uint64_t{key.micro_batch} << 16)),
+        step_(hn::Set(D(), key.step)),
+        tensor_(hn::Set(D(), key.tensor)) {
+    const D d;
+    PhiloxKey k = round_philox_key(key);
+    for (int round = 0; round < kPhiloxRounds; ++round) {
+      hn::Store(hn::Set(d, k.word[0]), d, schedule_[round][0]);
+      hn::Store(hn::Set(d, k.word[1]), d, schedule_[round][1]);
+      k.word[0] += kPhiloxWeyl0;
+      k.word[1] += kPhiloxWeyl1;
+    }
+  }
+
+  static size_t blocks() { return kGroups * hn::Lanes(D()); }
+
+  // The words of blocks `block` .. `block` + blocks() - 1.
+  HWY_INLINE void operator()(uint64_t block, uint32_t* out) const {
+    const D d;
+    const DU du;
+    const size_t lanes = hn::Lanes(d);
+    const V mul0 = hn::Set(d, kPhiloxMul0), mul1 = hn::Set(d, kPhiloxMul1);
+    auto product = [&](V a, V b) HWY_ATTR { return hn::MulEven(hn::BitCast(du, a), hn::BitCast(du, b)); };
+    V a0 = hn::Iota(d, block), b0 = hn::Iota(d, block + lanes);
+    V a1 = hn::Or(hn::ShiftRight<32>(a0), micro_batch_), b1 = hn::Or(hn::ShiftRight<32>(b0), micro_batch_);
+    V a2 = step_, b2 = step_, a3 = tensor_, b3 = tensor_;
+    for (int round = 0; round < kPhiloxRounds; ++round) {
+      const V k0 = hn::Load(d, schedule_[round][0]), k1 = hn::Load(d, schedule_[round][1]);
+      const V pa0 = product(a0, mul0), pa1 = product(a2, mul1);
+      const V pb0 = product(b0, mul0), pb1 = product(b2, mul1);
+      a0 = hn::Xor(hn::Xor(hn::ShiftRight<32>(pa1), a1), k0);
+      b0 = hn::Xor(hn::Xor(hn::ShiftRight<32>(pb1), b1), k0);
+      a2 = hn::Xor(hn::Xor(hn::ShiftRight<32>(pa0), a3), k1);
+      b2 = hn::Xor(hn::Xor(hn::ShiftRight<32>(pb0), b3), k1);
+      a1 = pa1, b1 = pb1, a3 = pa0, b3 = pb0;
+    }
+    store(a0, a1, a2, a3, out);
+    store(b0, b1, b2, b3, out + 4 * lanes);
+  }
+
+ private:
+  static HWY_INLINE void store(V c0, V c1, V c2, V c3, uint32_t* out) {
+    const D d;
+    const V low = hn::Set(d, 0xFFFFFFFFu);
+    hn::StoreInterleaved2(hn::Or(hn::And(c0, low), hn::ShiftLeft<32>(c1)),
+                          hn::Or(hn::And(c2, low), hn::ShiftLeft<32>(c3)), d,
+                          reinterpret_cast<uint64_t*>(out));
+  }
+
+  V micro_batch_, step_, tensor_;
+  HWY_ALIGN uint64_t schedule_[kPhiloxRounds][2][hn::MaxLanes(D())];
+};
+
+void random_words(const RoundKey& key, uint64_t first, size_t n, uint32_t* out) {
+  const PhiloxLanes philox(key);
+  const uint64_t words = PhiloxLanes::blocks() * 4, end = first + n;
+  for (uint64_t from = first / 4 * 4; from < end; from += words) {
+    if (from >= first && from + words <= end) {
+      philox(from / 4, out + (from - first));
+    } else {
+      // The ends, where the element numbers do not fill a group of blocks.
+      HWY_ALIGN uint32_t part[4 * PhiloxLanes::kGroups * hn::MaxLanes(PhiloxLanes::D())];
+      philox(from / 4, part);
+      const uint64_t begin = from > first ? from : first, stop = from + words < end ? from + words : end;
+      std::memcpy(out + (begin - first), part + (begin - from), (stop - begin) * sizeof(uint32_t));
+    }
+  }
+}
+
+}  // namespace ulp::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ulp::kernels {
+
+HWY_EXPORT(encode);
+HWY_EXPORT(decode);
+HWY_EXPORT(random_words);
+
+void fill_codec_kernels(Table& table) {
+  table.encode = HWY_DYNAMIC_DISPATCH(encode);
+  table.decode = HWY_DYNAMIC_DISPATCH(decode);
+  table.random_words = HWY_DYNAMIC_DISPATCH(random_words);
+}
+
+}  // namespace ulp::kernels
+#endif

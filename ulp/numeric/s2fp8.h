@@ -1,0 +1,123 @@
+// S2FP8 storage: e5m2 codes of Y with log2|Y| = alpha log2|X| + beta, and the two fp32 statistics beside
+// them. alpha and beta spread the tensor over the range of e5m2: the mean of log2|Y| is 0, its maximum 15.
+//
+//   mu = mean, m = maximum of log2|x| over the non-zero elements; infinities count as the largest finite
+//   magnitude, NaN is left out. alpha = 15 / (m - mu), beta = -alpha mu.
+//   m = mu (one non-zero element, or all magnitudes equal): alpha = 1, beta = -mu, so that Y = 1.
+//   alpha is at most 2^10: a nearly constant tensor then ends below 2^15 and keeps its outliers in range.
+//   No non-zero element: alpha = 1, beta = 0.
+//
+// The sum behind mu is exact (fixed-point, ulp/numeric/power.h), so alpha and beta do not depend on the order
+// of summation: threads, vector width and device cannot change them.
+//
+// Everything below works with mu = -beta / alpha rounded to units of 2^-22, in encoding and decoding alike:
+// alpha (log2|x| - mu) does not cancel as alpha log2|x| + beta would, and what rounding moved mu by is undone
+// when decoding. The error of a restored value is the e5m2 rounding of Y, 1/alpha-th of it in the exponent.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "ulp/base/device.h"
+#include "ulp/numeric/power.h"
+#include "ulp/numeric/stats.h"
+
+namespace ulp {
+
+struct S2fp8Stats {
+  float alpha = 1;
+  float beta = 0;
+  bool operator==(const S2fp8Stats&) const = default;
+};
+
+inline constexpr float kS2fp8MaxAlpha = 0x1p10f;
+inline constexpr int kS2fp8Target = 15;  // log2 of the largest |Y|
+
+// What one pass over the tensor gathers.
+struct LogSums {
+  int64_t sum = 0;     // of log2_fixed over the non-zero elements
+  uint64_t count = 0;  // of those
+  int32_t max = INT32_MIN;
+
+  void merge(const LogSums& other) {
+    sum += other.sum;
+    count += other.count;
+    if (other.max > max) max = other.max;
+  }
+};
+
+// The fp32 pattern as the statistics see it: infinity is the largest finite number.
+ULP_HD constexpr uint32_t finite_magnitude(uint32_t x) {
+  const uint32_t magnitude = x & 0x7FFFFFFFu;
+  return magnitude == 0x7F800000u ? 0x7F7FFFFFu : magnitude;
+}
+
+ULP_HD inline S2fp8Stats s2fp8_stats(const LogSums& sums) {
+  if (sums.count == 0) return {};
+  const double unit = 1.0 / (1 << kLogFraction);
+  const double mu = static_cast<double>(sums.sum) / static_cast<double>(sums.count) * unit;
+  const double m = static_cast<double>(sums.max) * unit;
+  S2fp8Stats stats;
+  if (m > mu) {
+    const double alpha = kS2fp8Target / (m - mu);
+    stats.alpha = alpha < kS2fp8MaxAlpha ? static_cast<float>(alpha) : kS2fp8MaxAlpha;
+  }
+  stats.beta = static_cast<float>(-static_cast<double>(stats.alpha) * mu);
+  return stats;
+}
+
+// The statistics as the element functions use them.
+struct S2fp8Map {
+  float alpha;
+  int32_t mu;   // units of 2^-22
+  float scale;  // alpha 2^-22
+};
+
+ULP_HD inline S2fp8Map s2fp8_map(const S2fp8Stats& stats) {
+  const double mu = -static_cast<double>(stats.beta) / static_cast<double>(stats.alpha);
+  return {stats.alpha, static_cast<int32_t>(floor(mu * (1 << kLogFraction) + 0.5)), stats.alpha * 0x1p-22f};
+}
+
+// Below this exponent Y rounds to zero in e5m2, whose smallest number is 2^-16.
+inline constexpr float kS2fp8Lowest = -20.0f;
+
+// Pattern of x to pattern of Y, sign kept; zero and NaN stay what they are.
+ULP_HD inline uint32_t s2fp8_squeeze(const S2fp8Map& map, uint32_t x) {
+  const uint32_t magnitude = finite_magnitude(x);
+  if (magnitude == 0 || magnitude > 0x7F800000u) return x;
+  float t = static_cast<float>(log2_fixed(magnitude) - map.mu) * map.scale;
+  t = t > kS2fp8Lowest ? t : kS2fp8Lowest;
+  const float n = nearest_integer(t);
+  const int32_t exponent = static_cast<int32_t>(n);
+  const uint32_t y = float_bits(exp2_near(t - n)) + (static_cast<uint32_t>(exponent) << 23);
+  return y | (x & 0x80000000u);
+}
+
+// Pattern of Y, one of the values of e5m2, back to a pattern of x. Never infinite for a finite Y.
+ULP_HD inline uint32_t s2fp8_restore(const S2fp8Map& map, uint32_t y) {
+  const uint32_t magnitude = y & 0x7FFFFFFFu, sign = y & 0x80000000u;
+  if (magnitude == 0 || magnitude >= 0x7F800000u) return y;
+  // log2|x| = whole + rest, the whole part apart so that a large mu costs the rest no bits.
+  const int32_t whole = (map.mu + (1 << (kLogFraction - 1))) >> kLogFraction;
+  const float mu_rest = static_cast<float>(map.mu - whole * (1 << kLogFraction)) * 0x1p-22f;
+  const float rest = static_cast<float>(log2_fixed(magnitude)) * 0x1p-22f / map.alpha + mu_rest;
+  const float n = nearest_integer(rest);
+  const float power = exp2_near(rest - n);  // in [2^-1/2, 2^1/2]
+  const int32_t exponent = whole + static_cast<int32_t>(n);
+  if (exponent > 128) return sign | 0x7F7FFFFFu;
+  if (exponent < -151) return sign;
+  // Two exact steps into the range, the last of which rounds once where the result is subnormal.
+  const int32_t half = exponent / 2;
+  const float first = bits_float(static_cast<uint32_t>(half + 127) << 23);
+  const float second = bits_float(static_cast<uint32_t>(exponent - half + 127) << 23);
+  const uint32_t x = float_bits(power * first * second);
+  return sign | (x < 0x7F800000u ? x : 0x7F7FFFFFu);
+}
+
+// Arrays: one code a byte. `stats` receives the statistics to keep beside the codes.
+EncodeStats s2fp8_encode(std::span<const float> in, std::span<uint8_t> codes, S2fp8Stats& stats,
+                         ExponentHistogram* histogram = nullptr);
+void s2fp8_decode(std::span<const uint8_t> codes, const S2fp8Stats& stats, std::span<float> out);
+
+}  // namespace ulp
