@@ -9,9 +9,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-uint32_t power_of_two(int n) {
-  return static_cast<uint32_t>(std::ldexp(1.0, n));
-}
+uint32_t power_of_two(int n) { return static_cast<uint32_t>(std::ldexp(1.0, n)); }
 
 // The highest exponent field that holds a finite number. With m = 0 the one NaN of `fn` fills the top field.
 int top_field(int exp, int man, Specials specials) {
@@ -20,9 +18,7 @@ int top_field(int exp, int man, Specials specials) {
   return top_is_special ? fields - 2 : fields - 1;
 }
 
-int total_bits(const FloatFormat& format) {
-  return 1 + format.exp + format.man;
-}
+int total_bits(const FloatFormat& format) { return 1 + format.exp + format.man; }
 
 }  // namespace
 
@@ -32,22 +28,16 @@ bool is_valid(int exp, int man, int extra_bias, Specials specials) {
   return top_field(exp, man, specials) - bias <= 127 && 1 - bias - man >= -149;
 }
 
-bool has_infinity(const FloatFormat& format) {
-  return format.specials == Specials::ieee;
-}
+bool has_infinity(const FloatFormat& format) { return format.specials == Specials::ieee; }
 
 bool has_nan(const FloatFormat& format) {
   // An ieee format without mantissa bits has one code with the top exponent, and that is infinity.
   return format.specials == Specials::fn || (format.specials == Specials::ieee && format.man > 0);
 }
 
-uint64_t code_count(const FloatFormat& format) {
-  return uint64_t{1} << total_bits(format);
-}
+uint64_t code_count(const FloatFormat& format) { return uint64_t{1} << total_bits(format); }
 
-int lowest_exponent(const FloatFormat& format) {
-  return 1 - format.bias;
-}
+int lowest_exponent(const FloatFormat& format) { return 1 - format.bias; }
 
 double largest_number(const FloatFormat& format) {
   const int exponent = top_field(format.exp, format.man, format.specials) - format.bias;

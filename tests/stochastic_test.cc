@@ -18,9 +18,7 @@
 namespace ulp {
 namespace {
 
-uint32_t bits_of(float x) {
-  return std::bit_cast<uint32_t>(x);
-}
+uint32_t bits_of(float x) { return std::bit_cast<uint32_t>(x); }
 
 std::vector<Preset> presets_of_8_and_16_bits() {
   std::vector<Preset> chosen;

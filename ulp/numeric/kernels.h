@@ -35,8 +35,9 @@ struct DecodeRun {
   bool stream;  // the output is far larger than the cache: write past it
 };
 
-// A vector kernel may return statistics with a NaN in amax: NaN was among the inputs, everything it wrote and
-// counted is void, and the reference does the run again. So NaN costs the common case nothing.
+// A vector kernel may return statistics with a NaN in amax: among the inputs was a NaN, or a number too large
+// for the kernel's arithmetic; everything it wrote and counted is void, and the reference does the run again.
+// So such inputs cost the common case nothing.
 using Encode = EncodeStats (*)(const EncodeRun&);
 using Decode = void (*)(const DecodeRun&);
 // The random words of elements first .. first + n - 1.

@@ -24,33 +24,38 @@ using DU = hn::ScalableTag<uint32_t>;
 using VI = hn::Vec<DI>;
 using VU = hn::Vec<DU>;
 
-// Rounders turn magnitudes into magnitude codes with unbounded exponent. All integers involved stay below
-// 2^31, so signed vectors serve, whose comparisons every unit has.
+// Rounders turn magnitudes into magnitude codes with unbounded exponent, plus a constant `offset`. All
+// integers involved stay below 2^31, so signed vectors serve, whose comparisons every unit has. A rounder is
+// right for patterns below `limit`; a run with a larger one is done again by the reference.
+constexpr uint32_t kInfinity = 0x7F800000u;
 
 // Nearest-even by the float adder: |x| + 2^23 spacings is rounded by the hardware, ties to even, to a whole
 // number of spacings, which then stands in the low bits of the sum. The spacing follows the binade of |x| and
-// stops at the subnormal one. Needs the constant in range: see `adder_fits`.
+// stops at the subnormal one.
 struct AdderRounder {
   explicit AdderRounder(const CodecSpec& s)
       : exponent_mask(hn::Set(DI(), 0x7F800000)),
         lowest(hn::Set(DI(), (s.emin + 127) << 23)),
         up(hn::Set(DI(), (23 - s.man) << 23)),
-        // Every number from 2^(emax + 1) on overflows; cutting there keeps the constant finite.
-        cut(hn::Set(DI(), (static_cast<int>(s.max_code >> s.man) + s.emin + 127) << 23)),
-        shift(23 - s.man) {}
+        shift(23 - s.man),
+        offset((s.emin + 127) << s.man),
+        limit(static_cast<uint32_t>(254 - (23 - s.man) + 1) << 23) {}
+
+  // With m = 23 the sum would have no room for the units, and the lowest constant must be a number.
+  static bool fits(const CodecSpec& s) { return s.man <= 22 && s.emin + (23 - s.man) <= 127; }
 
   VI operator()(VI magnitude, VU /*random*/) const {
     const DI di;
     const DF df;
-    const VI x = hn::Min(magnitude, cut);
-    const VI binade = hn::Max(hn::And(x, exponent_mask), lowest);
+    const VI binade = hn::Max(hn::And(magnitude, exponent_mask), lowest);
     const VI big = hn::Add(binade, up);
-    const VI sum = hn::BitCast(di, hn::Add(hn::BitCast(df, x), hn::BitCast(df, big)));
-    return hn::Add(hn::ShiftRightSame(hn::Sub(binade, lowest), shift), hn::Sub(sum, big));
+    const VI sum = hn::BitCast(di, hn::Add(hn::BitCast(df, magnitude), hn::BitCast(df, big)));
+    return hn::Add(hn::ShiftRightSame(binade, shift), hn::Sub(sum, big));
   }
 
-  VI exponent_mask, lowest, up, cut;
-  int shift;
+  VI exponent_mask, lowest, up;
+  int shift, offset;
+  uint32_t limit;
 };
 
 // Nearest-even for formats with the exponents of fp32 itself: the code is the top of the fp32 pattern, and
@@ -59,6 +64,10 @@ struct PatternRounder {
   explicit PatternRounder(const CodecSpec& s)
       : below_half(hn::Set(DI(), (1 << (22 - s.man)) - 1)), one(hn::Set(DI(), 1)), shift(23 - s.man) {}
 
+  // With m = 23 there is no half. With m = 0 the lowest bit of the pattern is not the significand's, whose
+  // parity decides ties.
+  static bool fits(const CodecSpec& s) { return s.emin == -126 && s.man >= 1 && s.man <= 22; }
+
   VI operator()(VI magnitude, VU /*random*/) const {
     const VI odd = hn::And(hn::ShiftRightSame(magnitude, shift), one);
     return hn::ShiftRightSame(hn::Add(hn::Add(magnitude, below_half), odd), shift);
@@ -66,6 +75,8 @@ struct PatternRounder {
 
   VI below_half, one;
   int shift;
+  static constexpr int offset = 0;
+  static constexpr uint32_t limit = kInfinity + 1;
 };
 
 // Any mode, step by step as in scalar.h. Needs emin >= -126.
@@ -111,67 +122,148 @@ struct StepRounder {
   VI lowest_field;
   int man;
   VI base_shift;
+  static constexpr int offset = 0;
+  static constexpr uint32_t limit = kInfinity + 1;
 };
 
+// Clamps, counts, adds the sign and stores: one vector of 16- or 32-bit codes at a time.
 template <typename Code>
-HWY_INLINE void store_codes(VU codes, Code* out) {
-  const DU du;
-  if constexpr (sizeof(Code) == 4) {
-    hn::StoreU(codes, du, out);
-  } else {
-    const hn::Rebind<Code, DU> dc;
-    hn::StoreU(hn::TruncateTo(dc, codes), dc, out);
+class CodeWriter {
+ public:
+  static constexpr size_t kVectors = 1;
+
+  CodeWriter(const CodecSpec& spec, int offset)
+      : offset_(hn::Set(DI(), offset)),
+        max_code_(hn::Set(DI(), static_cast<int32_t>(spec.max_code))),
+        over_code_(hn::Set(DI(), static_cast<int32_t>(spec.over_code))),
+        sign_bit_(hn::Set(DI(), std::numeric_limits<int32_t>::min())),
+        sign_down_(31 - spec.sign_shift) {}
+
+  HWY_INLINE void operator()(const VI (&x)[1], const VI (&rounded)[1], Code* out) {
+    const DI di;
+    const DU du;
+    const VI code = hn::Sub(rounded[0], offset_);
+    overflow_ += hn::CountTrue(di, hn::Gt(code, max_code_));
+    zeros_ += hn::CountTrue(di, hn::Eq(code, hn::Zero(di)));
+    // An overflow is at least max_code + 1, which is infinity where there is one: a minimum serves both.
+    const VU sign = hn::ShiftRightSame(hn::BitCast(du, hn::And(x[0], sign_bit_)), sign_down_);
+    const VU codes = hn::Or(hn::BitCast(du, hn::Min(code, over_code_)), sign);
+    if constexpr (sizeof(Code) == 4) {
+      hn::StoreU(codes, du, out);
+    } else {
+      const hn::Rebind<Code, DU> dc;
+      hn::StoreU(hn::TruncateTo(dc, codes), dc, out);
+    }
   }
-}
+
+  uint64_t overflow() const { return overflow_; }
+  uint64_t zeros() const { return zeros_; }
+
+ private:
+  VI offset_, max_code_, over_code_, sign_bit_;
+  int sign_down_;
+  uint64_t overflow_ = 0, zeros_ = 0;
+};
+
+#if HWY_TARGET != HWY_SCALAR
+// 8-bit codes, two vectors at a time: most of the work is done in 16-bit lanes, half as often. Narrowing
+// saturates, so an overflow stays one, and the sign of a pattern stays its sign.
+template <>
+class CodeWriter<uint8_t> {
+  using DS = hn::Repartition<int16_t, DI>;
+  using DB = hn::Rebind<uint8_t, DS>;
+  using D4 = hn::Repartition<uint32_t, DB>;
+  using VS = hn::Vec<DS>;
+
+ public:
+  static constexpr size_t kVectors = 2;
+
+  CodeWriter(const CodecSpec& spec, int offset)
+      : offset_(hn::Set(DS(), static_cast<int16_t>(offset))),
+        max_code_(hn::Set(DS(), static_cast<int16_t>(spec.max_code))),
+        over_code_(hn::Set(DS(), static_cast<int16_t>(spec.over_code))),
+        sign_bit_(hn::Set(DS(), 0x80)) {
+    // Narrowing two vectors interleaves their 128-bit blocks: after it, four codes of the first stand beside
+    // four of the second. This order of groups of four undoes it.
+    const size_t blocks = hn::Lanes(D4()) / 2;
+    HWY_ALIGN uint32_t from[hn::MaxLanes(D4())];
+    for (size_t k = 0; k < blocks; ++k) {
+      from[k] = static_cast<uint32_t>(2 * k);
+      from[blocks + k] = static_cast<uint32_t>(2 * k + 1);
+    }
+    std::memcpy(order_, from, sizeof from);
+  }
+
+  HWY_INLINE void operator()(const VI (&x)[2], const VI (&rounded)[2], uint8_t* out) {
+    const DS ds;
+    const DB db;
+    const D4 d4;
+    const VS code = hn::Sub(hn::ReorderDemote2To(ds, rounded[0], rounded[1]), offset_);
+    overflow_ += hn::CountTrue(ds, hn::Gt(code, max_code_));
+    zeros_ += hn::CountTrue(ds, hn::Eq(code, hn::Zero(ds)));
+    const VS sign = hn::And(hn::ShiftRight<8>(hn::ReorderDemote2To(ds, x[0], x[1])), sign_bit_);
+    const VS codes = hn::Or(hn::Min(code, over_code_), sign);
+    const auto bytes = hn::BitCast(d4, hn::DemoteTo(db, codes));
+    const auto ordered = hn::TableLookupLanes(bytes, hn::SetTableIndices(d4, order_));
+    hn::StoreU(hn::BitCast(db, ordered), db, out);
+  }
+
+  uint64_t overflow() const { return overflow_; }
+  uint64_t zeros() const { return zeros_; }
+
+ private:
+  VS offset_, max_code_, over_code_, sign_bit_;
+  HWY_ALIGN uint32_t order_[hn::MaxLanes(D4())];
+  uint64_t overflow_ = 0, zeros_ = 0;
+};
+#endif
 
 template <typename Code, typename Rounder>
 EncodeStats encode_loop(const EncodeRun& run, const Rounder rounder) {
+  using Writer = CodeWriter<Code>;
+  constexpr size_t kVectors = Writer::kVectors;
   const DI di;
   const DU du;
-  const size_t lanes = hn::Lanes(di);
-  const CodecSpec& spec = *run.spec;
+  const size_t lanes = hn::Lanes(di), step = kVectors * lanes;
   const VI magnitude_mask = hn::Set(di, 0x7FFFFFFF);
-  const VI max_code = hn::Set(di, static_cast<int32_t>(spec.max_code));
-  const VI over_code = hn::Set(di, static_cast<int32_t>(spec.over_code));
-  const VI sign_bit = hn::Set(di, std::numeric_limits<int32_t>::min());
-  const int sign_down = 31 - spec.sign_shift;
-  const VI zero = hn::Zero(di), one = hn::Set(di, 1);
-  VI amax = zero, overflow = zero, underflow = zero;
+  Writer writer(*run.spec, rounder.offset);
+  VI amax = hn::Zero(di);
+  uint64_t zero_inputs = 0;
 
-  auto step = [&](VI x, VU random, Code* out) HWY_ATTR {
-    const VI magnitude = hn::And(x, magnitude_mask);
-    amax = hn::Max(amax, magnitude);
-    const VI code = rounder(magnitude, random);
-    overflow = hn::IfThenElse(hn::Gt(code, max_code), hn::Add(overflow, one), overflow);
-    underflow = hn::IfThenElse(hn::And(hn::Eq(code, zero), hn::Gt(magnitude, zero)), hn::Add(underflow, one),
-                               underflow);
-    // An overflow is at least max_code + 1, which is infinity where there is one: a minimum serves both.
-    const VU sign = hn::ShiftRightSame(hn::BitCast(du, hn::And(x, sign_bit)), sign_down);
-    store_codes<Code>(hn::Or(hn::BitCast(du, hn::Min(code, over_code)), sign), out);
+  auto encode_step = [&](const int32_t* in, const uint32_t* random, Code* out) HWY_ATTR {
+    VI x[kVectors], rounded[kVectors];
+    for (size_t v = 0; v < kVectors; ++v) {
+      x[v] = hn::LoadU(di, in + v * lanes);
+      const VI magnitude = hn::And(x[v], magnitude_mask);
+      amax = hn::Max(amax, magnitude);
+      zero_inputs += hn::CountTrue(di, hn::Eq(magnitude, hn::Zero(di)));
+      rounded[v] = rounder(magnitude, random ? hn::LoadU(du, random + v * lanes) : hn::Zero(du));
+    }
+    writer(x, rounded, out);
   };
 
   const int32_t* in = reinterpret_cast<const int32_t*>(run.in);
+  const uint32_t* random = run.mode == Round::stochastic ? run.random : nullptr;
   Code* out = static_cast<Code*>(run.out);
-  const bool random = run.mode == Round::stochastic;
   size_t i = 0;
-  for (; i + lanes <= run.n; i += lanes) {
-    step(hn::LoadU(di, in + i), random ? hn::LoadU(du, run.random + i) : hn::Zero(du), out + i);
-  }
+  for (; i + step <= run.n; i += step) encode_step(in + i, random ? random + i : nullptr, out + i);
   if (i < run.n) {
-    // The rest in a padded vector: zeros raise no event.
-    HWY_ALIGN int32_t in_rest[hn::MaxLanes(di)] = {};
-    HWY_ALIGN uint32_t random_rest[hn::MaxLanes(di)] = {};
-    HWY_ALIGN Code out_rest[hn::MaxLanes(di)];
-    std::memcpy(in_rest, in + i, (run.n - i) * sizeof(int32_t));
-    if (random) std::memcpy(random_rest, run.random + i, (run.n - i) * sizeof(uint32_t));
-    step(hn::Load(di, in_rest), hn::Load(du, random_rest), out_rest);
-    std::memcpy(out + i, out_rest, (run.n - i) * sizeof(Code));
+    // The rest, padded with zeros, which are inputs and codes alike and so cancel in the count of underflows.
+    const size_t rest = run.n - i;
+    HWY_ALIGN int32_t in_rest[kVectors * hn::MaxLanes(di)] = {};
+    HWY_ALIGN uint32_t random_rest[kVectors * hn::MaxLanes(di)] = {};
+    HWY_ALIGN Code out_rest[kVectors * hn::MaxLanes(di)];
+    std::memcpy(in_rest, in + i, rest * sizeof(int32_t));
+    if (random) std::memcpy(random_rest, random + i, rest * sizeof(uint32_t));
+    encode_step(in_rest, random ? random_rest : nullptr, out_rest);
+    std::memcpy(out + i, out_rest, rest * sizeof(Code));
   }
 
+  const uint32_t largest = static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(di, amax)));
   EncodeStats stats;
-  stats.overflow = static_cast<uint64_t>(hn::GetLane(hn::SumOfLanes(di, overflow)));
-  stats.underflow = static_cast<uint64_t>(hn::GetLane(hn::SumOfLanes(di, underflow)));
-  stats.amax = bits_float(static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(di, amax))));
+  stats.overflow = writer.overflow();
+  stats.underflow = writer.zeros() - zero_inputs;
+  stats.amax = largest < rounder.limit ? bits_float(largest) : std::numeric_limits<float>::quiet_NaN();
   return stats;
 }
 
@@ -189,14 +281,8 @@ EncodeStats encode_as(const EncodeRun& run) {
     case Round::nearest_even:
       break;
   }
-  // With m = 23 the adder's constant would leave no room for the units, and the pattern none for the half.
-  // With m = 0 the lowest bit of the pattern is no longer the significand's, whose parity decides ties.
-  if (spec.emin == -126 && spec.man >= 1 && spec.man <= 22) {
-    return encode_loop<Code>(run, PatternRounder(spec));
-  }
-  const int emax = static_cast<int>(spec.max_code >> spec.man) + spec.emin - 1;
-  const bool adder_fits = spec.man <= 22 && emax + 1 + (23 - spec.man) <= 127;
-  if (adder_fits) return encode_loop<Code>(run, AdderRounder(spec));
+  if (PatternRounder::fits(spec)) return encode_loop<Code>(run, PatternRounder(spec));
+  if (AdderRounder::fits(spec)) return encode_loop<Code>(run, AdderRounder(spec));
   return encode_loop<Code>(run, StepRounder<Round::nearest_even>(spec));
 }
 

@@ -16,6 +16,7 @@ EncodeStats s2fp8_encode(std::span<const float> in, std::span<uint8_t> codes, S2
   if (codes.size() < in.size()) {
     fail("s2fp8", "{} numbers need {} bytes, the output has {}", in.size(), in.size(), codes.size());
   }
+  if (in.size() > kS2fp8MaxElements) fail("s2fp8", "a tensor has at most 2^33 elements, got {}", in.size());
   const kernels::Table& table = kernels::table();
   LogSums sums;
   std::mutex merging;
@@ -46,8 +47,9 @@ void s2fp8_decode(std::span<const uint8_t> codes, const S2fp8Stats& stats, std::
   }
   // Statistics that no tensor has (from a damaged file, say) would send the arithmetic out of range.
   const float mu = -stats.beta / stats.alpha;
-  if (!(stats.alpha > 0 && stats.alpha <= kS2fp8MaxAlpha && std::fabs(mu) <= 150)) {
-    fail("s2fp8", "alpha must be in (0, 1024] and -beta / alpha in [-150, 150], got alpha {} and beta {}",
+  if (!(stats.alpha >= kS2fp8MinAlpha && stats.alpha <= kS2fp8MaxAlpha && std::fabs(mu) <= 150)) {
+    fail("s2fp8",
+         "alpha must be in [15/278, 1024] and -beta / alpha in [-150, 150], got alpha {} and beta {}",
          stats.alpha, stats.beta);
   }
   // There are 256 codes, so 256 powers.

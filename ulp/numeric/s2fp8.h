@@ -4,8 +4,9 @@
 //   mu = mean, m = maximum of log2|x| over the non-zero elements; infinities count as the largest finite
 //   magnitude, NaN is left out. alpha = 15 / (m - mu), beta = -alpha mu.
 //   m = mu (one non-zero element, or all magnitudes equal): alpha = 1, beta = -mu, so that Y = 1.
-//   alpha is at most 2^10: a nearly constant tensor then ends below 2^15 and keeps its outliers in range.
-//   No non-zero element: alpha = 1, beta = 0.
+//   alpha is at most 2^10: a nearly constant tensor then ends below 2^15, and an outlier needs to be no
+//   closer than 2^(16/1024) to the rest, a factor of 1.01, to stay in range. No non-zero element: alpha = 1,
+//   beta = 0.
 //
 // The sum behind mu is exact (fixed-point, ulp/numeric/power.h), so alpha and beta do not depend on the order
 // of summation: threads, vector width and device cannot change them.
@@ -32,7 +33,12 @@ struct S2fp8Stats {
 };
 
 inline constexpr float kS2fp8MaxAlpha = 0x1p10f;
+// No tensor has less: logarithms of fp32 numbers lie at most 277 apart.
+inline constexpr float kS2fp8MinAlpha = 15.0f / 278;
 inline constexpr int kS2fp8Target = 15;  // log2 of the largest |Y|
+
+// So many elements at most, that the sum of logarithms fits.
+inline constexpr uint64_t kS2fp8MaxElements = uint64_t{1} << 33;
 
 // What one pass over the tensor gathers.
 struct LogSums {
@@ -59,6 +65,12 @@ ULP_HD inline S2fp8Stats s2fp8_stats(const LogSums& sums) {
   const double mu = static_cast<double>(sums.sum) / static_cast<double>(sums.count) * unit;
   const double m = static_cast<double>(sums.max) * unit;
   S2fp8Stats stats;
+  // All magnitudes equal, told in integers: in a large tensor the mean, rounded, may fall short of the
+  // maximum.
+  if (sums.sum == sums.max * static_cast<int64_t>(sums.count)) {
+    stats.beta = static_cast<float>(-m);
+    return stats;
+  }
   if (m > mu) {
     const double alpha = kS2fp8Target / (m - mu);
     stats.alpha = alpha < kS2fp8MaxAlpha ? static_cast<float>(alpha) : kS2fp8MaxAlpha;

@@ -19,21 +19,16 @@ void check_sizes(size_t n, size_t codes, size_t scales) {
   }
 }
 
-struct BlockRange {
-  uint32_t finite;  // largest finite magnitude, as a pattern
-  uint32_t any;     // the same with infinities
-};
-
-BlockRange block_range(const float* in, size_t n) {
-  BlockRange range{0, 0};
+// The pattern of the largest finite magnitude.
+uint32_t largest_finite(const float* in, size_t n) {
+  uint32_t largest = 0;
   for (size_t i = 0; i < n; ++i) {
     uint32_t x;
     std::memcpy(&x, in + i, sizeof x);
     x &= 0x7FFFFFFFu;
-    if (x < 0x7F800000u && x > range.finite) range.finite = x;
-    if (x <= 0x7F800000u && x > range.any) range.any = x;
+    if (x < 0x7F800000u && x > largest) largest = x;
   }
-  return range;
+  return largest;
 }
 
 }  // namespace
@@ -54,23 +49,16 @@ EncodeStats scaled_encode(const Scaled& scaled, const Rounding& rounding, std::s
   if (first % kScaledBlock != 0) {
     fail("scaled", "a part of a tensor must start at a multiple of {}, got {}", kScaledBlock, first);
   }
-  const CodecSpec spec = make_spec(scaled.element, rounding.overflow);
-  const CodecSpec saturating = make_spec(scaled.element, Overflow::saturate);
+  const CodecSpec element = make_spec(scaled.element, rounding.overflow);
   return encode_runs(in, histogram, [&](size_t begin, size_t n) {
-    alignas(64) float moved[kernels::kRun];
-    uint32_t amax = 0;
-    for (size_t at = 0; at < n; at += kScaledBlock) {
-      const float* from = in.data() + begin + at;
-      const size_t count = std::min(kScaledBlock, n - at);
-      const BlockRange range = block_range(from, count);
-      amax = std::max(amax, range.any);
-      const int k = scale_exponent(saturating, rounding.mode, range.finite);
-      scales[(begin + at) / kScaledBlock] = static_cast<uint32_t>(127 + k) << 23;
-      const float inverse = bits_float(static_cast<uint32_t>(127 - k) << 23);
-      for (size_t i = 0; i < count; ++i) moved[at + i] = from[i] * inverse;
+    EncodeStats stats;
+    for (size_t at = begin; at < begin + n; at += kScaledBlock) {
+      const size_t count = std::min(kScaledBlock, begin + n - at);
+      const int k = scale_exponent(element, rounding.mode, largest_finite(in.data() + at, count));
+      scales[at / kScaledBlock] = static_cast<uint32_t>(127 + k) << 23;
+      stats.merge(encode_packed(scaled_spec(element, k), rounding, in.data() + at, count, first + at,
+                                codes.data() + at));
     }
-    EncodeStats stats = encode_packed(spec, rounding, moved, n, first + begin, codes.data() + begin);
-    stats.amax = bits_float(amax);
     return stats;
   });
 }
@@ -78,13 +66,19 @@ EncodeStats scaled_encode(const Scaled& scaled, const Rounding& rounding, std::s
 void scaled_decode(const Scaled& scaled, std::span<const uint8_t> codes, std::span<const uint32_t> scales,
                    std::span<float> out) {
   check_sizes(out.size(), codes.size(), scales.size());
-  const CodecSpec spec = make_spec(scaled.element, Overflow::saturate);
+  const CodecSpec element = make_spec(scaled.element, Overflow::saturate);
+  const int lowest = lowest_scale(element), highest = highest_scale(element);
   for_runs(out.size(), [&](size_t begin, size_t n) {
-    float* to = out.data() + begin;
-    decode_packed(spec, codes.data() + begin, n, to, false);
-    for (size_t at = 0; at < n; at += kScaledBlock) {
-      const float scale = bits_float(scales[(begin + at) / kScaledBlock]);
-      for (size_t i = at; i < std::min(n, at + kScaledBlock); ++i) to[i] *= scale;
+    for (size_t at = begin; at < begin + n; at += kScaledBlock) {
+      const uint32_t scale = scales[at / kScaledBlock];
+      const int k = static_cast<int>(scale >> 23) - 127;
+      // Only a damaged file has another.
+      if (scale << 9 != 0 || k < lowest || k > highest) {
+        fail("scaled", "the scale of block {} must be a power of two from 2^{} to 2^{}, got pattern {:#010x}",
+             at / kScaledBlock, lowest, highest, scale);
+      }
+      decode_packed(scaled_spec(element, k), codes.data() + at, std::min(kScaledBlock, begin + n - at),
+                    out.data() + at, false);
     }
   });
 }

@@ -1,10 +1,10 @@
 // Scaled storage: 8-bit codes with one fp32 scale per block of 256 consecutive elements.
 //
-// A scale is a power of two: dividing by it is exact, so a number is rounded once, as in the element format
-// with its bias shifted; a scale that was no power of two would round twice and gain at most one bit of
-// range, none of precision. It is the smallest one with which no finite element of the block overflows, as
-// far as it stays a normal fp32 number and no code decodes past fp32's largest one. A block of zeros has
-// scale 1.
+// A scale is a power of two, 2^k, so a block is simply stored in the element format with its bias lowered by
+// k: a number is rounded once, by the rules of every format. A scale that was no power of two would round
+// twice and gain at most one bit of range, none of precision. k is the smallest with which no finite element
+// of the block overflows, as far as the scale stays a normal fp32 number and the shifted format a valid one.
+// A block of zeros has scale 1.
 #pragma once
 
 #include <cstddef>
@@ -29,23 +29,34 @@ struct Scaled {
 // Throws Error unless the element format has 8 bits and no extra bias.
 Scaled make_scaled(const FloatFormat& element);
 
-// log2 of the scale of a block whose largest finite magnitude has the given fp32 pattern. `spec` is of the
-// element format, saturating.
-ULP_HD constexpr int scale_exponent(const CodecSpec& spec, Round mode, uint32_t amax) {
+// The element format's codec under scale 2^k.
+ULP_HD constexpr CodecSpec scaled_spec(CodecSpec element, int k) {
+  element.emin += k;
+  return element;
+}
+
+// The range of k: 2^k is a normal fp32 number, no code is below fp32's smallest number or above its largest.
+ULP_HD constexpr int lowest_scale(const CodecSpec& element) {
+  const int lowest = -149 - (element.emin - element.man);
+  return lowest > -126 ? lowest : -126;
+}
+ULP_HD constexpr int highest_scale(const CodecSpec& element) {
+  const int emax = static_cast<int>(element.max_code >> element.man) + element.emin - 1;
+  return 127 - emax;
+}
+
+// k of a block whose largest finite magnitude has the given fp32 pattern.
+ULP_HD constexpr int scale_exponent(const CodecSpec& element, Round mode, uint32_t amax) {
   if (amax == 0) return 0;
-  const int emax = static_cast<int>(spec.max_code >> spec.man) + spec.emin - 1;
-  const int lowest = -126, highest = 127 - emax;
-  // The exponent that brings amax into the top binade; one more where it still rounds past the largest
-  // number.
-  const uint32_t field = amax >> 23;
-  int k = (field == 0 ? -126 : static_cast<int>(field) - 127) - emax;
+  const int lowest = lowest_scale(element), highest = highest_scale(element);
+  // Bring amax into the top binade; one more where it still rounds past the largest number. 127 - highest is
+  // emax.
+  const int exponent = amax >> 23 == 0 ? -126 : static_cast<int>(amax >> 23) - 127;
+  int k = exponent - (127 - highest);
   if (k < lowest) k = lowest;
-  if (k < highest) {
-    const uint32_t scaled = float_bits(bits_float(amax) * bits_float(static_cast<uint32_t>(127 - k) << 23));
-    // Stochastic rounding may round up: word 0 rounds up whatever can.
-    if (encode_scalar(spec, mode, scaled, 0).event == RangeEvent::overflow) ++k;
-  }
-  return k > highest ? highest : k;
+  // Stochastic rounding may round up: word 0 rounds up whatever can.
+  const bool over = encode_scalar(scaled_spec(element, k), mode, amax, 0).event == RangeEvent::overflow;
+  return over && k < highest ? k + 1 : k;
 }
 
 // Arrays: one code a byte, one scale per block, kept as its fp32 pattern. Infinities saturate and count as

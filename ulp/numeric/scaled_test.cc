@@ -71,10 +71,13 @@ int highest_exponent(const FloatFormat& f) { return 127 - f.emax(); }
 
 // The smallest normal scale with which amax cannot overflow, found by trying them all; or the highest that
 // decodes within fp32.
+// The scale is a normal fp32 number, and the smallest code under it no less than fp32's smallest number.
+int lowest_exponent(const FloatFormat& f) { return std::max(-126, -149 - std::ilogb(smallest_positive(f))); }
+
 int reference_exponent(const FloatFormat& f, Round mode, double amax) {
   if (amax == 0) return 0;
   const Rounding saturating = {mode, Overflow::saturate, kKey};
-  for (int k = -126; k < highest_exponent(f); ++k) {
+  for (int k = lowest_exponent(f); k < highest_exponent(f); ++k) {
     if (!round_moved(f, k, saturating, amax, 0).overflow) return k;
   }
   return highest_exponent(f);
@@ -344,6 +347,26 @@ RC_GTEST_PROP(ScaledProperty, EqualsTheReference, ()) {
   const size_t n = *rc::gen::inRange<size_t>(1, 600);
   check_all(f, {mode, Overflow::saturate, kKey}, block_below(std::ldexp(1.3f, exponent), rng, n), 256);
   RC_ASSERT(!testing::Test::HasFailure());
+}
+
+TEST(Scaled, KeepsTheBitsOfANan) {
+  const Scaled scaled = make_scaled(parse_format("e5m2"));
+  const std::vector<float> in = {std::bit_cast<float>(0x7FA00000u), std::bit_cast<float>(0xFFE00000u),
+                                 3000.0f};
+  const Stored s = store(scaled, {}, in);
+  EXPECT_EQ(s.codes[0], 0x7D);
+  EXPECT_EQ(s.codes[1], 0xFF);
+  EXPECT_EQ(s.stats.nan, 2u);
+}
+
+TEST(Scaled, RefusesDamagedScales) {
+  const Scaled scaled = make_scaled(parse_format("e4m3"));
+  const std::vector<uint8_t> codes(300, 1);
+  std::vector<float> out(300);
+  for (const uint32_t damaged : {0u, 0x3FC00000u, 0xBF800000u, 0x7F800000u, 0x7FC00000u, 0x7E800000u}) {
+    const std::vector<uint32_t> scales = {0x3F800000u, damaged};
+    EXPECT_THROW(scaled_decode(scaled, codes, scales, out), Error) << damaged;
+  }
 }
 
 }  // namespace

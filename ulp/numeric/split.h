@@ -40,7 +40,8 @@ Split make_split(const FloatFormat& high, int extra, bool stochastic);
 
 // The codec of fp(e, m+N). Its largest number has the largest high part and all extra bits set, so that the
 // high part of a finite number is finite: with fn specials that is less than the format by itself would hold.
-// Specials keep all their information in the high part.
+// Specials keep all their information in the high part, and are the high format's: where that has no NaN, a
+// NaN becomes the largest number.
 CodecSpec make_wide_spec(const Split& split, Overflow overflow);
 
 struct SplitCode {

@@ -23,7 +23,6 @@
 #include "ulp/numeric/codec.h"
 #include "ulp/numeric/quality.h"
 #include "ulp/numeric/s2fp8.h"
-#include "ulp/numeric/simd.h"
 
 namespace ulp {
 namespace {
