@@ -11,29 +11,36 @@
 
 JOBS ?= $(shell nproc)
 RELEASE := build/release
-SOURCES := $(shell git ls-files -co --exclude-standard '*.h' '*.cc' '*.cu' '*.cuh')
+SOURCES = $(shell git ls-files -co --exclude-standard '*.h' '*.cc' '*.cu' '*.cuh')
 PACKAGES := tools/install_packages
 
-.PHONY: build test demo slow bench check asan tsan cuda tidy format packages clean
+.PHONY: build all test demo slow bench check asan tsan cuda tidy format packages configure clean
 
-build: packages
-	@cmake --preset release > build/configure.log 2>&1 || (cat build/configure.log; exit 1)
+build: configure
+	cmake --build --preset release -j $(JOBS) --target ulp
+
+# The program, the tests and the benchmarks.
+all: configure
 	cmake --build --preset release -j $(JOBS)
+
+configure: packages
+	@cmake --preset release > build/configure.log 2>&1 || (cat build/configure.log; exit 1)
 
 packages:
 	@mkdir -p build
 	@$(PACKAGES) tools/packages.txt
 
-test: build
+test: all
 	ctest --test-dir $(RELEASE) -L quick --output-on-failure
 
-slow: build
+slow: all
 	ctest --test-dir $(RELEASE) -L slow --output-on-failure --verbose
 
 demo: build
 	@$(RELEASE)/ulp demo
 
-bench: build
+bench: configure
+	cmake --build --preset release -j $(JOBS) --target numeric_bench
 	$(RELEASE)/numeric_bench
 
 check: packages
@@ -51,7 +58,7 @@ cuda: packages
 	@cmake --preset cuda > build/configure-cuda.log 2>&1 || (cat build/configure-cuda.log; exit 1)
 	cmake --build --preset cuda -j $(JOBS)
 
-tidy: build
+tidy: all
 	@$(PACKAGES) tools/packages-check.txt
 	clang-tidy -p $(RELEASE) --quiet $(filter-out tests/cuda/%,$(filter %.cc,$(SOURCES)))
 

@@ -121,7 +121,7 @@ Findings check_against_oracle(const oracle::Rounder& rounder, const Rounding& ho
   if (how.mode == Round::stochastic) words = oracle::random_words(how.key, slice.first, slice.inputs.size());
   // One grid for all where one exponent is: fp32 normals.
   const bool one_binade = std::isnormal(slice.inputs[0]);
-  const oracle::Rounder::Grid grid = rounder.grid(one_binade ? std::ilogb(slice.inputs[0]) : 0);
+  const oracle::Rounder::Grid& grid = rounder.grid(one_binade ? std::ilogb(slice.inputs[0]) : 0);
   for (size_t i = 0; i < slice.inputs.size(); ++i) {
     const uint32_t word = words.empty() ? 0 : words[i];
     const oracle::Rounded expected =

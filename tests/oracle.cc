@@ -71,11 +71,15 @@ double code_value(const FloatFormat& format, uint32_t code) {
 
 Rounder::Rounder(const FloatFormat& format, Round mode, Overflow overflow)
     : mantissa_bits_(format.man),
-      lowest_exponent_(lowest_exponent(format)),
       largest_(largest_number(format)),
       overflow_becomes_(overflow == Overflow::infinity ? kInfinity : largest_),
       nan_becomes_(has_nan(format) ? kNan : largest_),
-      mode_(mode) {}
+      mode_(mode) {
+  for (int exponent = kLowestExponent; exponent <= kHighestExponent; ++exponent) {
+    const int unit = std::max(exponent, lowest_exponent(format)) - mantissa_bits_;
+    grids_[exponent - kLowestExponent] = {std::ldexp(1.0, unit), std::ldexp(1.0, -unit)};
+  }
+}
 
 bool Rounder::tie_goes_up(double below) const {
   // The integer significands of the two neighbours. The upper one may open the next binade, where the

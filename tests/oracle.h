@@ -69,10 +69,7 @@ class Rounder {
   }
 
   // The grid of the numbers x with floor(log2|x|) = exponent.
-  Grid grid(int exponent) const {
-    const int unit = std::max(exponent, lowest_exponent_) - mantissa_bits_;
-    return {std::ldexp(1.0, unit), std::ldexp(1.0, -unit)};
-  }
+  const Grid& grid(int exponent) const { return grids_[exponent - kLowestExponent]; }
 
   // round() for a finite x whose grid is known already: what a pass over a whole binade calls.
   Rounded round_on(const Grid& grid, float x, uint32_t random) const {
@@ -102,7 +99,10 @@ class Rounder {
   }
   bool tie_goes_up(double below) const;
 
-  int mantissa_bits_, lowest_exponent_;
+  static constexpr int kLowestExponent = -149, kHighestExponent = 127;  // of fp32 numbers
+
+  int mantissa_bits_;
+  std::array<Grid, kHighestExponent - kLowestExponent + 1> grids_;  // by exponent: ldexp is slow
   double largest_, overflow_becomes_, nan_becomes_;
   Round mode_;
 };

@@ -7,6 +7,7 @@
 #include <bit>
 #include <climits>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -368,6 +369,70 @@ RC_GTEST_PROP(Formats, TextIsParsedOrRefused, ()) {
       RC_ASSERT(parse_format(format_name(format)) == format);
     } catch (const Error&) {
       continue;
+    }
+  }
+}
+
+// ---- The oracle itself, on cases worked out by hand ----
+
+double nearest(const FloatFormat& format, float x) {
+  return oracle::round(format, Round::nearest_even, Overflow::saturate, x).value;
+}
+
+RangeEvent event_of(const FloatFormat& format, Round mode, float x) {
+  return oracle::round(format, mode, Overflow::saturate, x).event;
+}
+
+TEST(Oracle, RoundsE4m3AroundItsLargestNumber) {
+  const FloatFormat e4m3 = {4, 3, 7, Specials::fn};
+  EXPECT_EQ(oracle::largest_number(e4m3), 448);
+  EXPECT_EQ(oracle::after_largest(e4m3), 480);
+  EXPECT_EQ(oracle::smallest_number(e4m3), std::ldexp(1.0, -9));
+  EXPECT_TRUE(std::isnan(oracle::code_value(e4m3, 0x7f)));
+  EXPECT_EQ(oracle::code_value(e4m3, 0xfe), -448);
+  EXPECT_EQ(event_of(e4m3, Round::nearest_even, 464), RangeEvent::none);  // a tie; 448 = 14 * 32 is even
+  EXPECT_EQ(event_of(e4m3, Round::nearest_away, 464), RangeEvent::overflow);
+  EXPECT_EQ(event_of(e4m3, Round::nearest_even, 465), RangeEvent::overflow);
+  EXPECT_EQ(event_of(e4m3, Round::toward_zero, 479), RangeEvent::none);
+  EXPECT_EQ(event_of(e4m3, Round::toward_zero, 480), RangeEvent::overflow);
+  EXPECT_EQ(nearest(e4m3, 465), 448);
+}
+
+TEST(Oracle, RoundsTheFormatOfTheAssignPaper) {
+  const FloatFormat fp434 = {4, 3, 11, Specials::none};  // bias 2^3 - 1 + 4
+  EXPECT_EQ(oracle::largest_number(fp434), 30);          // 1.875 * 2^(15 - 11)
+  EXPECT_EQ(oracle::smallest_number(fp434), std::ldexp(1.0, -13));
+  EXPECT_EQ(nearest(fp434, 29), 28);  // a tie between 14 * 2 and 15 * 2
+  EXPECT_EQ(event_of(fp434, Round::nearest_even, 31), RangeEvent::overflow);  // a tie; 32 has the even one
+  EXPECT_EQ(event_of(fp434, Round::toward_zero, 31), RangeEvent::none);
+  EXPECT_EQ(nearest(fp434, std::numeric_limits<float>::quiet_NaN()), 30);
+  EXPECT_EQ(nearest(fp434, -std::numeric_limits<float>::infinity()), -30);
+}
+
+TEST(Oracle, BreaksTiesWithoutMantissaBits) {
+  const FloatFormat fp200 = {2, 0, 1, Specials::none};  // 0, 1, 2, 4
+  EXPECT_EQ(oracle::smallest_number(fp200), 1);
+  EXPECT_EQ(oracle::largest_number(fp200), 4);
+  EXPECT_TRUE(oracle::same(nearest(fp200, 0.5f), 0));
+  EXPECT_TRUE(oracle::same(nearest(fp200, -0.5f), -0.0));
+  EXPECT_EQ(event_of(fp200, Round::nearest_even, 0.5f), RangeEvent::underflow);
+  EXPECT_EQ(event_of(fp200, Round::nearest_away, 0.5f), RangeEvent::none);
+  EXPECT_EQ(nearest(fp200, 0.75f), 1);
+  EXPECT_EQ(nearest(fp200, 1.5f), 2);
+  EXPECT_EQ(nearest(fp200, 3), 4);
+  EXPECT_EQ(event_of(fp200, Round::nearest_even, 5.999f), RangeEvent::none);
+  EXPECT_EQ(event_of(fp200, Round::nearest_even, 6), RangeEvent::overflow);
+}
+
+TEST(Oracle, ListsEveryValueOnce) {
+  for (const Specials specials : kSpecials) {
+    const FloatFormat format = {3, 4, 3, specials};
+    const oracle::CodeTable table(format);
+    EXPECT_EQ(table.magnitudes().back(), oracle::largest_number(format));
+    EXPECT_EQ(table.magnitudes()[1], oracle::smallest_number(format));
+    for (uint32_t code = 0; code < table.size(); ++code) {
+      if (std::isnan(table.value(code))) continue;
+      EXPECT_EQ(table.code(table.value(code)), code);
     }
   }
 }
