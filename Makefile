@@ -11,7 +11,8 @@
 
 JOBS ?= $(shell nproc)
 RELEASE := build/release
-SOURCES = $(shell git ls-files -co --exclude-standard '*.h' '*.cc' '*.cu' '*.cuh')
+# More flags for CMake: make test CMAKE_FLAGS=-DULP_WERROR=ON
+CMAKE_FLAGS ?=
 PACKAGES := tools/install_packages
 
 .PHONY: build all test demo slow bench check asan tsan cuda tidy format packages configure clean
@@ -24,7 +25,7 @@ all: configure
 	cmake --build --preset release -j $(JOBS)
 
 configure: packages
-	@cmake --preset release > build/configure.log 2>&1 || (cat build/configure.log; exit 1)
+	@cmake --preset release $(CMAKE_FLAGS) > build/configure.log 2>&1 || (cat build/configure.log; exit 1)
 
 packages:
 	@mkdir -p build
@@ -45,26 +46,26 @@ bench: configure
 
 check: packages
 	@$(PACKAGES) tools/packages-check.txt
-	@clang-format --dry-run --Werror $(SOURCES)
+	@tools/check_format
 	@tools/check_layers
 	@echo "formatting and layering: fine"
 
 asan tsan: packages
-	@cmake --preset $@ > build/configure-$@.log 2>&1 || (cat build/configure-$@.log; exit 1)
+	@cmake --preset $@ $(CMAKE_FLAGS) > build/configure-$@.log 2>&1 || (cat build/configure-$@.log; exit 1)
 	cmake --build --preset $@ -j $(JOBS)
 	ctest --test-dir build/$@ -L quick --output-on-failure
 
 cuda: packages
-	@cmake --preset cuda > build/configure-cuda.log 2>&1 || (cat build/configure-cuda.log; exit 1)
+	@cmake --preset cuda $(CMAKE_FLAGS) > build/configure-cuda.log 2>&1 || (cat build/configure-cuda.log; exit 1)
 	cmake --build --preset cuda -j $(JOBS)
 
 tidy: all
 	@$(PACKAGES) tools/packages-check.txt
-	clang-tidy -p $(RELEASE) --quiet $(filter-out tests/cuda/%,$(filter %.cc,$(SOURCES)))
+	find apps bench tests ulp -name '*.cc' | xargs clang-tidy -p $(RELEASE) --quiet
 
 format:
 	@$(PACKAGES) tools/packages-check.txt
-	clang-format -i $(SOURCES)
+	tools/check_format --fix
 
 clean:
 	rm -rf build

@@ -14,6 +14,7 @@
 #include "ulp/base/parallel.h"
 #include "ulp/numeric/codec.h"
 #include "ulp/numeric/simd.h"
+#include "ulp/numeric/storage.h"
 
 namespace ulp {
 namespace {
@@ -64,13 +65,6 @@ void copy_large(benchmark::State& state, size_t bytes_per_element) {
                  [&](size_t begin, size_t end) { plain_copy(from + begin, to + begin, end - begin); });
     benchmark::ClobberMemory();
   }
-  state.counters["GB/s"] = benchmark::Counter(static_cast<double>(2 * words * sizeof(uint64_t)) * 1e-9,
-                                              benchmark::Counter::kIsIterationInvariantRate);
-}
-
-void count_elements(benchmark::State& state, size_t n) {
-  state.counters["Gelem/s"] =
-      benchmark::Counter(static_cast<double>(n) * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
 }
 
 void encode_bench(benchmark::State& state, const std::string& name, Round mode, size_t n, int threads) {
@@ -84,7 +78,6 @@ void encode_bench(benchmark::State& state, const std::string& name, Round mode, 
     benchmark::DoNotOptimize(stats);
   }
   set_thread_count(saved);
-  count_elements(state, n);
 }
 
 void decode_bench(benchmark::State& state, const std::string& name, size_t n, int threads) {
@@ -99,13 +92,39 @@ void decode_bench(benchmark::State& state, const std::string& name, size_t n, in
     benchmark::ClobberMemory();
   }
   set_thread_count(saved);
-  count_elements(state, n);
 }
 
-// Prints as usual, and keeps the times for the table of ratios.
+// Formats whose codes are packed bit by bit, and storages that keep something beside the codes.
+const std::vector<std::string> kStorages = {"fp(2,1,0)", "fp(3,2,0)", "e8m3",         "tf32", "bf16+8",
+                                            "bf16+16",   "fp16+13sr", "scaled(e4m3)", "s2fp8"};
+
+void storage_bench(benchmark::State& state, const std::string& name, bool writing) {
+  const Storage storage = parse_storage(name);
+  const StorageSize size = storage_size(storage, kSmall);
+  std::vector<uint8_t> codes(size.code_bytes);
+  std::vector<uint32_t> side(size.side_words);
+  std::vector<float> out(kSmall);
+  const std::span<const float> in(inputs().data(), kSmall);
+  encode(storage, {}, in, codes, side);
+  const int saved = thread_count();
+  set_thread_count(1);
+  for (auto _ : state) {
+    if (writing) {
+      EncodeStats stats = encode(storage, {}, in, codes, side);
+      benchmark::DoNotOptimize(stats);
+    } else {
+      decode(storage, codes, side, out);
+      benchmark::ClobberMemory();
+    }
+  }
+  set_thread_count(saved);
+}
+
+// Keeps the times for the tables, and shows that something is going on.
 class Keeper : public benchmark::ConsoleReporter {
  public:
   void ReportRuns(const std::vector<Run>& runs) override {
+    fmt::print(stderr, ".");
     for (const Run& run : runs) {
       if (run.run_type != Run::RT_Iteration) continue;
       times_[run.run_name.function_name].push_back(run.GetAdjustedRealTime());
@@ -136,10 +155,15 @@ void print_large(const Keeper& kept) {
     const size_t bytes = 4 + static_cast<size_t>(parse_format(name).bits()) / 8;
     const double copy = kept.median(copy_name(bytes));
     const double encode = kept.median("large/encode/" + name), decode = kept.median("large/decode/" + name);
-    if (copy == 0) continue;
+    if (copy == 0 || encode == 0 || decode == 0) continue;
     fmt::print("{:<12}{:>10.2f}{:>10.2f}{:>12.2f}{:>10.2f}{:>12.2f}{:>10.1f}\n", name, copy, encode,
                encode / copy, decode, decode / copy, static_cast<double>(kLarge * bytes) / copy * 1e-6);
   }
+}
+
+// "-" where the benchmark was filtered out.
+std::string rate(double time) {
+  return time > 0 ? fmt::format("{:.2f}", static_cast<double>(kSmall) / time * 1e-6) : "-";
 }
 
 void print_small(const Keeper& kept) {
@@ -152,7 +176,20 @@ void print_small(const Keeper& kept) {
     for (const char* what : {"even", "stochastic", "away", "zero", "decode"}) {
       const double time = kept.median(fmt::format("cache/{}/{}", what, name));
       const int width = std::string_view(what) == "stochastic" ? 12 : 10;
-      fmt::print("{:>{}.2f}", time > 0 ? static_cast<double>(kSmall) / time * 1e-6 : 0, width);
+      fmt::print("{:>{}}", rate(time), width);
+    }
+    fmt::print("\n");
+  }
+}
+
+void print_storages(const Keeper& kept) {
+  fmt::print("\nThe same for packed widths and storages, nearest-even.\n\n{:<14}{:>10}{:>10}\n", "storage",
+             "encode", "decode");
+  for (const std::string& name : kStorages) {
+    fmt::print("{:<14}", name);
+    for (const char* what : {"encode", "decode"}) {
+      const double time = kept.median(fmt::format("storage/{}/{}", what, name));
+      fmt::print("{:>10}", rate(time));
     }
     fmt::print("\n");
   }
@@ -164,6 +201,7 @@ void add(const std::string& name, F body) {
 }
 
 int run(int argc, char** argv) {
+  set_thread_count(2);
   // Repetitions of all benchmarks in turn, so that a slow spell of the machine falls on all of them.
   std::vector<char*> args(argv, argv + argc);
   std::string repetitions = "--benchmark_repetitions=9",
@@ -185,12 +223,18 @@ int run(int argc, char** argv) {
     add("cache/decode/" + name, [=](benchmark::State& s) { decode_bench(s, name, kSmall, 1); });
   }
 
+  for (const std::string& name : kStorages) {
+    add("storage/encode/" + name, [=](benchmark::State& s) { storage_bench(s, name, true); });
+    add("storage/decode/" + name, [=](benchmark::State& s) { storage_bench(s, name, false); });
+  }
+
   benchmark::Initialize(&count, args.data());
   if (benchmark::ReportUnrecognizedArguments(count, args.data())) return 2;
   Keeper kept;
   benchmark::RunSpecifiedBenchmarks(&kept);
   print_large(kept);
   print_small(kept);
+  print_storages(kept);
   return 0;
 }
 

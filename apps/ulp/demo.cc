@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "apps/ulp/commands.h"
+#include "apps/ulp/text.h"
 #include "ulp/numeric/quality.h"
 #include "ulp/numeric/storage.h"
 

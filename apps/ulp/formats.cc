@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "apps/ulp/commands.h"
+#include "apps/ulp/text.h"
 #include "ulp/base/error.h"
 #include "ulp/numeric/format.h"
 #include "ulp/numeric/scalar.h"

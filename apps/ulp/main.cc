@@ -1,9 +1,13 @@
 // The command line. Everything below apps/ throws; this is where an error becomes one line and an exit code.
 #include <fmt/format.h>
 
+#include <csignal>
 #include <cstdio>
 #include <exception>
+#include <iostream>
+#include <new>
 #include <string>
+#include <system_error>
 
 #include "apps/ulp/commands.h"
 #include "ulp/base/error.h"
@@ -13,13 +17,19 @@ namespace {
 constexpr int kBadInput = 2;
 constexpr int kBroken = 1;
 
-// One line, whatever the message holds.
+// One line of plain text, whatever the message holds. Where even that cannot be written, the code still
+// tells.
 int report(std::string message, int code) {
   for (char& c : message) {
-    if (c == '\n' || c == '\r') c = ' ';
+    if (static_cast<unsigned char>(c) < ' ' || c == 0x7F) c = '?';
   }
-  fmt::print(stderr, "ulp: {}\n", message);
+  std::fputs(("ulp: " + message + "\n").c_str(), stderr);
   return code;
+}
+
+void check_output() {
+  std::cout.flush();
+  if (!std::cout || std::fflush(stdout) != 0) ulp::fail("output", "cannot write to standard output");
 }
 
 // The parser would only say that a command is missing.
@@ -46,17 +56,24 @@ int main(int argc, char** argv) {
   ulp::add_format_command(program);
   ulp::add_quantize_command(program);
   ulp::add_demo_command(program);
+  // A file-size limit then fails the write, which cleans up after itself, instead of killing the program.
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     check_command(program, argc, argv);
-    program.parse(argc, argv);
-    if (std::fflush(stdout) != 0) ulp::fail("output", "cannot write to standard output");
+    try {
+      program.parse(argc, argv);
+    } catch (const CLI::Success& done) {
+      program.exit(done);  // prints the help or the version
+    }
+    check_output();
     return 0;
-  } catch (const CLI::Success& done) {
-    return program.exit(done);
   } catch (const CLI::ParseError& error) {
     return report(fmt::format("{} (see ulp --help)", error.what()), kBadInput);
   } catch (const ulp::Error& error) {
     return report(error.what(), kBadInput);
+  } catch (const std::system_error& error) {
+    // What fmt throws where it cannot print.
+    return report(fmt::format("[output] {}", error.what()), kBadInput);
   } catch (const std::bad_alloc&) {
     return report("out of memory", kBroken);
   } catch (const std::exception& error) {

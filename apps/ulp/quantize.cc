@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "apps/ulp/commands.h"
+#include "apps/ulp/text.h"
 #include "ulp/base/error.h"
 #include "ulp/data/npy.h"
 #include "ulp/numeric/quality.h"
+#include "ulp/numeric/simd.h"
 #include "ulp/numeric/storage.h"
 
 namespace ulp {
@@ -66,7 +68,8 @@ void print_histogram(const ExponentHistogram& histogram) {
 }
 
 void quantize(const QuantizeOptions& options) {
-  // Everything that can be wrong with the request is said before the file is read.
+  // Everything that can be wrong with the request is said before the file is read, ULP_SIMD included.
+  simd_in_use();
   const Storage storage = parse_storage(options.to);
   const uint64_t seed = parse_seed(options.seed);
   const Rounding rounding{parse_round(options.round), parse_overflow(options.overflow), {seed, 0, 0, 0}};
@@ -125,7 +128,8 @@ void quantize(const QuantizeOptions& options) {
   line("nan", share(stats.nan));
   line("amax", number_text(stats.amax));
   line("mean squared error", fmt::format("{:.6g}", quality.mse));
-  line("signal to noise", fmt::format("{:.2f} dB", quality.snr_db));
+  line("signal to noise",
+       std::isnan(quality.snr_db) ? "none: all zero" : fmt::format("{:.2f} dB", quality.snr_db));
   line("mean relative error", fmt::format("{:.6g}", quality.mean_relative));
   line("bytes before", std::to_string(4 * n));
   line("bytes after", std::to_string(size.bytes()));

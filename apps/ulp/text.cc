@@ -1,9 +1,9 @@
+#include "apps/ulp/text.h"
+
 #include <fmt/format.h>
 
 #include <array>
 #include <cmath>
-
-#include "apps/ulp/commands.h"
 
 namespace ulp {
 

@@ -14,6 +14,7 @@
 #include "ulp/base/parallel.h"
 #include "ulp/numeric/codec.h"
 #include "ulp/numeric/s2fp8.h"
+#include "ulp/numeric/scaled.h"
 #include "ulp/numeric/split.h"
 
 namespace ulp {
@@ -28,7 +29,7 @@ void check(cudaError_t error, const char* what) {
 template <typename T>
 class DeviceArray {
  public:
-  explicit DeviceArray(size_t n) : n_(n) { check(cudaMalloc(&data_, n * sizeof(T)), "cudaMalloc"); }
+  explicit DeviceArray(size_t n) { check(cudaMalloc(&data_, n * sizeof(T)), "cudaMalloc"); }
   ~DeviceArray() { cudaFree(data_); }
   DeviceArray(const DeviceArray&) = delete;
   DeviceArray& operator=(const DeviceArray&) = delete;
@@ -44,7 +45,6 @@ class DeviceArray {
 
  private:
   T* data_ = nullptr;
-  size_t n_;
 };
 
 // One element a thread: this checks bits, not speed.
@@ -111,11 +111,15 @@ void check_encode(const Preset& preset, Round mode, Overflow overflow, size_t to
 
 void check_decode(const Preset& preset, DeviceArray<uint32_t>& out) {
   const CodecSpec spec = make_spec(preset.format, Overflow::saturate);
-  const size_t n = std::min(kChunk, size_t{1} << preset.format.bits());
-  uint32_t* values = out.data();
-  launch(n, [=] __device__(size_t i) { values[i] = decode_scalar(spec, static_cast<uint32_t>(i)); });
-  compare("decode " + std::string(preset.name), out.download(n),
-          [&](size_t i) { return decode_scalar(spec, static_cast<uint32_t>(i)); });
+  const uint64_t codes = uint64_t{1} << preset.format.bits();
+  for (uint64_t begin = 0; begin < codes; begin += kChunk) {
+    const size_t n = std::min<uint64_t>(kChunk, codes - begin);
+    uint32_t* values = out.data();
+    launch(n,
+           [=] __device__(size_t i) { values[i] = decode_scalar(spec, static_cast<uint32_t>(begin + i)); });
+    compare("decode " + std::string(preset.name), out.download(n),
+            [&](size_t i) { return decode_scalar(spec, static_cast<uint32_t>(begin + i)); });
+  }
 }
 
 void check_logarithm(DeviceArray<uint32_t>& out) {
@@ -180,6 +184,27 @@ void check_split(DeviceArray<uint32_t>& in, DeviceArray<uint32_t>& out) {
   }
 }
 
+// The scale of a block from its largest magnitude, and a code under that scale.
+void check_scaled(DeviceArray<uint32_t>& in, DeviceArray<uint32_t>& out) {
+  for (const char* name : {"e4m3", "e5m2", "fp(4,3,0)", "fp(7,0,0)"}) {
+    for (Round mode : {Round::nearest_even, Round::nearest_away, Round::toward_zero, Round::stochastic}) {
+      const CodecSpec element = make_spec(make_scaled(parse_format(name)).element, Overflow::saturate);
+      const uint32_t* x = in.data();
+      uint32_t* words = out.data();
+      auto word = [=] __host__ __device__(uint32_t value, uint32_t r) {
+        const uint32_t amax = (value & 0x7FFFFFFFu) < 0x7F800000u ? value & 0x7FFFFFFFu : 0x3F800000u;
+        const int k = scale_exponent(element, mode, amax);
+        const CodecSpec spec = scaled_spec(element, k);
+        const Encoded e = encode_scalar(spec, mode, r ^ (value & 0x00FF00FFu), r);
+        return static_cast<uint32_t>(k) * 0x10000u ^ e.code ^ decode_scalar(spec, e.code);
+      };
+      launch(kChunk, [=] __device__(size_t i) { words[i] = word(x[i], x[kChunk - 1 - i]); });
+      compare("scaled " + std::string(name), out.download(kChunk),
+              [&](size_t i) { return word(pattern(i), pattern(kChunk - 1 - i)); });
+    }
+  }
+}
+
 int run(size_t total) {
   cudaDeviceProp device{};
   check(cudaGetDeviceProperties(&device, 0), "no GPU");
@@ -202,7 +227,8 @@ int run(size_t total) {
   std::printf("log2 of every positive float: %s\n", verdict());
   check_s2fp8(in, out);
   check_split(in, out);
-  std::printf("s2fp8, split: %s\n", verdict());
+  check_scaled(in, out);
+  std::printf("s2fp8, split, scaled: %s\n", verdict());
   return failures == 0 ? 0 : 1;
 }
 

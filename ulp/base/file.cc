@@ -110,7 +110,8 @@ void replace(const std::string& path, std::optional<mode_t> old_mode, Parts part
   std::string name = folder + "/.ulp-XXXXXX";
   Descriptor file(::mkostemp(name.data(), O_CLOEXEC));
   if (file.get() < 0) {
-    if (errno == ENOENT) fail("file", "cannot write {}: there is no folder {}", path, folder);
+    if (errno == ENOENT && !std::filesystem::exists(folder))
+      fail("file", "cannot write {}: there is no folder {}", path, folder);
     fail_to_write(path, errno);
   }
   Temporary temporary(std::move(name));

@@ -1,5 +1,5 @@
-// Parallel loops. A loop is cut into blocks whose borders do not depend on the number of threads, so a
-// result that is kept per block is the same on any number of them.
+// Parallel loops. A loop is cut at multiples of a grain, so a result that is kept per grain is the same on
+// any number of threads.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,8 @@ class RangeBody {
 };
 
 // Calls body(begin, end) for consecutive ranges that cover [0, n). Every range but the last is a multiple of
-// `grain`, and starts at one; a thread gets at least one grain. An exception in the body reaches the caller.
+// `grain` (at least 1), and starts at one; a thread gets at least one grain. An exception in the body reaches
+// the caller.
 void parallel_for(size_t n, size_t grain, RangeBody body);
 
 }  // namespace ulp

@@ -29,6 +29,7 @@ void set_thread_count(int threads) { threads_in_use = std::max(1, threads); }
 
 void parallel_for(size_t n, size_t grain, RangeBody body) {
   if (n == 0) return;
+  grain = std::max<size_t>(grain, 1);
   const size_t grains = (n + grain - 1) / grain;
   const size_t parts = std::min(grains, static_cast<size_t>(thread_count()));
   if (parts <= 1) return body(0, n);

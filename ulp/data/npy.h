@@ -20,7 +20,7 @@ struct NpyFloats {
 // file holds, whatever its header claims.
 NpyFloats read_npy_floats(const std::string& path);
 
-// Write atomically (ulp/base/file.h), version 1 headers, data aligned to 64 bytes as NumPy does.
+// Write atomically (ulp/base/file.h), version 1 headers (2 where thousands of axes need it), data aligned to 64 bytes as NumPy does.
 void write_npy(const std::string& path, std::span<const size_t> shape, std::span<const float> values);
 void write_npy(const std::string& path, std::span<const size_t> shape, std::span<const uint8_t> values);
 

@@ -6,10 +6,8 @@
 namespace ulp {
 
 size_t packed_bytes(int bits, size_t n) {
-  // n = 8 q + r: whole groups of eight codes take `bits` bytes each, which cannot overflow before memory
-  // does.
-  const size_t width = static_cast<size_t>(bits);
-  return n / 8 * width + (n % 8 * width + 7) / 8;
+  check_elements(0, n);
+  return (n * static_cast<size_t>(bits) + 7) / 8;
 }
 
 EncodeStats encode(const FloatFormat& format, const Rounding& rounding, std::span<const float> in,

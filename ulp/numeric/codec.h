@@ -18,12 +18,13 @@
 
 namespace ulp {
 
-// Bytes of n packed codes of the given width: ceil(n * bits / 8).
+// Bytes of n packed codes of the given width: ceil(n * bits / 8). Throws Error for more elements than a
+// tensor may have (2^50), so that no size wraps.
 size_t packed_bytes(int bits, size_t n);
 
 // Writes in[k] as code k of `out`, which must hold packed_bytes(format.bits(), in.size()) bytes (unused bits
-// of the last byte become zero). in[k] is element `first` + k of its tensor: that numbers its random word.
-// With `histogram`, adds the inputs to it in the same pass.
+// of the last byte become zero) and not overlap `in`. in[k] is element `first` + k of its tensor: that
+// numbers its random word. With `histogram`, adds the inputs to it in the same pass.
 EncodeStats encode(const FloatFormat& format, const Rounding& rounding, std::span<const float> in,
                    std::span<uint8_t> out, uint64_t first = 0, ExponentHistogram* histogram = nullptr);
 

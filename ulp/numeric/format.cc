@@ -33,8 +33,6 @@ constexpr Preset kPresets[] = {
 };
 
 constexpr int kMinExp = 2, kMaxExp = 8, kMaxMan = 23;
-// An extra bias past this cannot be valid for any e and m; the check keeps the arithmetic below in range.
-constexpr int kMaxExtraBias = 1000;
 
 std::optional<int> parse_int(std::string_view text) {
   int value = 0;
@@ -49,6 +47,35 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
+std::string spelled_out(int exp, int man, int extra_bias, Specials specials) {
+  if (specials == Specials::none) return fmt::format("fp({},{},{})", exp, man, extra_bias);
+  return fmt::format("fp({},{},{},{})", exp, man, extra_bias, specials_name(specials));
+}
+
+// `name` is the format as the user wrote it.
+FloatFormat checked(std::string_view name, int exp, int man, int extra_bias, Specials specials) {
+  if (exp < kMinExp || exp > kMaxExp) {
+    fail("format", "{}: exponent bits must be {} to {}, got {}", name, kMinExp, kMaxExp, exp);
+  }
+  if (man < 0 || man > kMaxMan) {
+    fail("format", "{}: mantissa bits must be 0 to {}, got {}", name, kMaxMan, man);
+  }
+  // With b = 0; a higher b lowers both exponents by as much.
+  const FloatFormat unbiased = unchecked(exp, man, 0, specials);
+  const int64_t top = int64_t{unbiased.emax()} - extra_bias,
+                lowest = int64_t{unbiased.emin()} - man - extra_bias;
+  if (top > 127 || lowest < -149) {
+    const int least = unbiased.emax() - 127, most = unbiased.emin() - man + 149;
+    fail("format",
+         "{}: its numbers must be fp32 numbers: largest exponent at most 127 (here {}) and 1 - bias - m at "
+         "least -149 (here {}); {}",
+         name, top, lowest,
+         least <= most ? fmt::format("with e = {} and m = {}, b may be {} to {}", exp, man, least, most)
+                       : fmt::format("no b makes e = {} with m = {} valid", exp, man));
+  }
+  return unchecked(exp, man, extra_bias, specials);
+}
+
 // "eEmM".
 std::optional<FloatFormat> parse_short(std::string_view name) {
   const size_t m = name.find('m');
@@ -57,12 +84,13 @@ std::optional<FloatFormat> parse_short(std::string_view name) {
   const auto man = parse_int(name.substr(m + 1));
   if (!exp || !man || *exp < 0 || *man < 0) return std::nullopt;
   const bool ocp_e4m3 = *exp == 4 && *man == 3;
-  return make_format(*exp, *man, 0, ocp_e4m3 ? Specials::fn : Specials::ieee);
+  return checked(name, *exp, *man, 0, ocp_e4m3 ? Specials::fn : Specials::ieee);
 }
 
 // "fp(e,m,b)" or "fp(e,m,b,specials)".
 std::optional<FloatFormat> parse_long(std::string_view name) {
   if (!name.starts_with("fp(") || !name.ends_with(')')) return std::nullopt;
+  const std::string_view written = name;
   name = name.substr(3, name.size() - 4);
   std::vector<std::string_view> fields;
   for (size_t comma = 0; comma != std::string_view::npos;) {
@@ -83,40 +111,20 @@ std::optional<FloatFormat> parse_long(std::string_view name) {
       return std::nullopt;
     }
   }
-  return make_format(*exp, *man, *bias, specials);
-}
-
-std::string spelled_out(int exp, int man, int extra_bias, Specials specials) {
-  if (specials == Specials::none) return fmt::format("fp({},{},{})", exp, man, extra_bias);
-  return fmt::format("fp({},{},{},{})", exp, man, extra_bias, specials_name(specials));
+  return checked(written, *exp, *man, *bias, specials);
 }
 
 }  // namespace
 
 FloatFormat make_format(int exp, int man, int extra_bias, Specials specials) {
-  const std::string name = spelled_out(exp, man, extra_bias, specials);
-  if (exp < kMinExp || exp > kMaxExp) {
-    fail("format", "{}: exponent bits must be {} to {}, got {}", name, kMinExp, kMaxExp, exp);
+  return checked(spelled_out(exp, man, extra_bias, specials), exp, man, extra_bias, specials);
+}
+
+void check_format(const FloatFormat& format) {
+  if (format.exp < kMinExp || format.exp > kMaxExp) {
+    fail("format", "exponent bits must be {} to {}, got {}", kMinExp, kMaxExp, format.exp);
   }
-  if (man < 0 || man > kMaxMan) {
-    fail("format", "{}: mantissa bits must be 0 to {}, got {}", name, kMaxMan, man);
-  }
-  if (extra_bias < -kMaxExtraBias || extra_bias > kMaxExtraBias) {
-    fail("format", "{}: no format with bias {} fits in fp32", name, extra_bias);
-  }
-  const FloatFormat format = unchecked(exp, man, extra_bias, specials);
-  const int lowest = format.emin() - man;
-  if (format.emax() > 127 || lowest < -149) {
-    // A higher b lowers both exponents by the same amount: say which b would do, if any does.
-    const int least = extra_bias + format.emax() - 127, most = extra_bias + lowest + 149;
-    fail("format",
-         "{}: its numbers must be fp32 numbers: largest exponent at most 127 (here {}) and 1 - bias - m at "
-         "least -149 (here {}); {}",
-         name, format.emax(), lowest,
-         least <= most ? fmt::format("with e = {} and m = {}, b may be {} to {}", exp, man, least, most)
-                       : fmt::format("no b makes e = {} with m = {} valid", exp, man));
-  }
-  return format;
+  make_format(format.exp, format.man, format.extra_bias(), format.specials);
 }
 
 std::optional<FloatFormat> find_format(std::string_view name) {

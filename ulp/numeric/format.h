@@ -54,6 +54,9 @@ struct FloatFormat {
 // valid.
 FloatFormat make_format(int exp, int man, int extra_bias, Specials specials);
 
+// Throws the same for a value put together by hand.
+void check_format(const FloatFormat& format);
+
 // Names: the presets; eEmM (ieee, b = 0; e4m3 alone is fn); fp(e,m,b) (no specials); and, so that every
 // format has one, fp(e,m,b,ieee) and fp(e,m,b,fn). Throws Error for anything else.
 FloatFormat parse_format(std::string_view name);

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ulp/base/error.h"
+#include "ulp/numeric/scalar.h"
 
 namespace ulp {
 namespace {
@@ -55,13 +56,29 @@ TEST(Format, HoldsWhatTheStandardsSay) {
   EXPECT_EQ(epsilon(parse_format("e5m2")), 0.25f);
 }
 
+TEST(Format, RefusesWhatWasPutTogetherByHand) {
+  for (const FloatFormat& f :
+       {FloatFormat{0, 3, 0, Specials::none}, FloatFormat{8, 30, 127, Specials::ieee},
+        FloatFormat{4, 3, 300, Specials::none}, FloatFormat{9, 3, 255, Specials::none}}) {
+    EXPECT_THROW(check_format(f), Error);
+    EXPECT_THROW(make_spec(f, Overflow::saturate), Error);
+  }
+  EXPECT_NO_THROW(check_format({4, 3, 11, Specials::none}));
+}
+
 TEST(Format, RefusesWithTheLimits) {
   EXPECT_NE(refusal("fp17").find("known: fp32, tf32, bf16, fp16"), std::string::npos);
   EXPECT_NE(refusal("fp(1,3,0)").find("2 to 8"), std::string::npos);
   EXPECT_NE(refusal("e4m24").find("0 to 23"), std::string::npos);
   EXPECT_NE(refusal("fp(8,7,0)").find("b may be 1 to 16"), std::string::npos);
   EXPECT_NE(refusal("fp(8,23,5)").find("no b makes"), std::string::npos);
-  EXPECT_NE(refusal("fp(4,3,99999)").find("fits in fp32"), std::string::npos);
+  EXPECT_NE(refusal("fp(4,3,99999)").find("b may be -119 to 140"), std::string::npos);
+  EXPECT_NE(refusal("fp(4,3,-2147483648)").find("b may be -119 to 140"), std::string::npos);
+  EXPECT_NE(refusal("e9m3").find("e9m3: exponent bits"), std::string::npos);
+  EXPECT_NO_THROW(parse_format("fp(4,3,-119)"));
+  EXPECT_NO_THROW(parse_format("fp(4,3,140)"));
+  EXPECT_THROW(parse_format("fp(4,3,-120)"), Error);
+  EXPECT_THROW(parse_format("fp(4,3,141)"), Error);
   for (const char* name : {"", "fp", "e4m", "em3", "e4m3m3", "fp(4,3)", "fp(4,3,4", "fp(4,3,4,5)",
                            "fp(4,3,x)", "FP16", "e-4m3", "fp(4,,3)", "fp(99999999999,3,0)"}) {
     EXPECT_NE(refusal(name).find("unknown format"), std::string::npos) << name;

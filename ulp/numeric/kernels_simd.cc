@@ -222,6 +222,7 @@ template <typename Code, typename Rounder>
 EncodeStats encode_loop(const EncodeRun& run, const Rounder rounder) {
   using Writer = CodeWriter<Code>;
   constexpr size_t kVectors = Writer::kVectors;
+  const DF df;
   const DI di;
   const DU du;
   const size_t lanes = hn::Lanes(di), step = kVectors * lanes;
@@ -230,10 +231,10 @@ EncodeStats encode_loop(const EncodeRun& run, const Rounder rounder) {
   VI amax = hn::Zero(di);
   uint64_t zero_inputs = 0;
 
-  auto encode_step = [&](const int32_t* in, const uint32_t* random, Code* out) HWY_ATTR {
+  auto encode_step = [&](const float* in, const uint32_t* random, Code* out) HWY_ATTR {
     VI x[kVectors], rounded[kVectors];
     for (size_t v = 0; v < kVectors; ++v) {
-      x[v] = hn::LoadU(di, in + v * lanes);
+      x[v] = hn::BitCast(di, hn::LoadU(df, in + v * lanes));
       const VI magnitude = hn::And(x[v], magnitude_mask);
       amax = hn::Max(amax, magnitude);
       zero_inputs += hn::CountTrue(di, hn::Eq(magnitude, hn::Zero(di)));
@@ -242,7 +243,7 @@ EncodeStats encode_loop(const EncodeRun& run, const Rounder rounder) {
     writer(x, rounded, out);
   };
 
-  const int32_t* in = reinterpret_cast<const int32_t*>(run.in);
+  const float* in = run.in;
   const uint32_t* random = run.mode == Round::stochastic ? run.random : nullptr;
   Code* out = static_cast<Code*>(run.out);
   size_t i = 0;
@@ -250,10 +251,10 @@ EncodeStats encode_loop(const EncodeRun& run, const Rounder rounder) {
   if (i < run.n) {
     // The rest, padded with zeros, which are inputs and codes alike and so cancel in the count of underflows.
     const size_t rest = run.n - i;
-    HWY_ALIGN int32_t in_rest[kVectors * hn::MaxLanes(di)] = {};
+    HWY_ALIGN float in_rest[kVectors * hn::MaxLanes(df)] = {};
     HWY_ALIGN uint32_t random_rest[kVectors * hn::MaxLanes(di)] = {};
     HWY_ALIGN Code out_rest[kVectors * hn::MaxLanes(di)];
-    std::memcpy(in_rest, in + i, rest * sizeof(int32_t));
+    std::memcpy(in_rest, in + i, rest * sizeof(float));
     if (random) std::memcpy(random_rest, random + i, rest * sizeof(uint32_t));
     encode_step(in_rest, random ? random_rest : nullptr, out_rest);
     std::memcpy(out + i, out_rest, rest * sizeof(Code));
@@ -323,36 +324,36 @@ void decode_as(const DecodeRun& run) {
     const VI magnitude = hn::And(code, magnitude_mask);
     const VI sign = hn::ShiftLeftSame(hn::Xor(code, magnitude), sign_up);
     const VI moved = hn::ShiftLeftSame(magnitude, up);
-    if (as_is) return hn::Or(moved, sign);
+    if (as_is) return hn::BitCast(df, hn::Or(moved, sign));
     // A subnormal gets the leading one it lacks, by standing in the lowest binade, and loses it again.
     const VI normal = hn::Add(moved, rebias);
     const VI subnormal = hn::BitCast(di, hn::Sub(hn::BitCast(df, hn::Add(normal, one_field)), lowest));
     VI value = hn::IfThenElse(hn::Lt(magnitude, first_normal), subnormal, normal);
     value = hn::IfThenElse(hn::Gt(magnitude, max_code), hn::Or(hn::And(moved, special_keep), special_code),
                            value);
-    return hn::Or(value, sign);
+    return hn::BitCast(df, hn::Or(value, sign));
   };
 
   const Code* in = static_cast<const Code*>(run.in);
-  int32_t* out = reinterpret_cast<int32_t*>(run.out);
+  float* out = run.out;
   size_t i = 0;
   if (run.stream) {
     // Streaming stores need aligned addresses; a float is at least aligned to itself.
-    while (i < run.n && reinterpret_cast<uintptr_t>(out + i) % (lanes * sizeof(int32_t)) != 0) {
+    while (i < run.n && reinterpret_cast<uintptr_t>(out + i) % (lanes * sizeof(float)) != 0) {
       const DecodeRun head{run.spec, in + i, run.code_bytes, run.out + i, 1, false};
       reference_decode(head);
       ++i;
     }
-    for (; i + lanes <= run.n; i += lanes) hn::Stream(step(in + i), di, out + i);
+    for (; i + lanes <= run.n; i += lanes) hn::Stream(step(in + i), df, out + i);
     hwy::FlushStream();
   }
-  for (; i + lanes <= run.n; i += lanes) hn::StoreU(step(in + i), di, out + i);
+  for (; i + lanes <= run.n; i += lanes) hn::StoreU(step(in + i), df, out + i);
   if (i < run.n) {
     HWY_ALIGN Code in_rest[hn::MaxLanes(di)] = {};
-    HWY_ALIGN int32_t out_rest[hn::MaxLanes(di)];
+    HWY_ALIGN float out_rest[hn::MaxLanes(df)];
     std::memcpy(in_rest, in + i, (run.n - i) * sizeof(Code));
-    hn::Store(step(in_rest), di, out_rest);
-    std::memcpy(out + i, out_rest, (run.n - i) * sizeof(int32_t));
+    hn::Store(step(in_rest), df, out_rest);
+    std::memcpy(out + i, out_rest, (run.n - i) * sizeof(float));
   }
 }
 
@@ -417,9 +418,15 @@ class PhiloxLanes {
   static HWY_INLINE void store(V c0, V c1, V c2, V c3, uint32_t* out) {
     const D d;
     const V low = hn::Set(d, 0xFFFFFFFFu);
-    hn::StoreInterleaved2(hn::Or(hn::And(c0, low), hn::ShiftLeft<32>(c1)),
-                          hn::Or(hn::And(c2, low), hn::ShiftLeft<32>(c3)), d,
-                          reinterpret_cast<uint64_t*>(out));
+    const V words01 = hn::Or(hn::And(c0, low), hn::ShiftLeft<32>(c1));
+    const V words23 = hn::Or(hn::And(c2, low), hn::ShiftLeft<32>(c3));
+#if HWY_TARGET == HWY_SCALAR
+    // Here a store is a plain one of its type, and the words are of another.
+    const uint64_t words[] = {hn::GetLane(words01), hn::GetLane(words23)};
+    std::memcpy(out, words, sizeof words);
+#else
+    hn::StoreInterleaved2(words01, words23, d, reinterpret_cast<uint64_t*>(out));
+#endif
   }
 
   V micro_batch_, step_, tensor_;

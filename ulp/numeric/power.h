@@ -1,9 +1,9 @@
 // Base-2 logarithm and power for S2FP8, the same bits on every device: integers, exact scalings, and fp32 fma
 // in a fixed order. Host and device compile this source; ulp/numeric/s2fp8_simd.cc repeats it in vectors.
 //
-// Errors, found by trying every input (make slow repeats it):
-//   log2_fixed   every finite positive fp32 number: at most 0.71 units of 2^-22; monotone; powers of two
-//   exact exp2_near    every fp32 number in [-1/2, 1/2]: relative error at most 2^-23.5
+// Errors, found by trying every input (make slow repeats it): log2_fixed is off by at most 0.71 units of
+// 2^-22 for every positive finite number, is monotone, and exact for powers of two. exp2_near is off by at
+// most 2^-23.5 relatively for every number in [-1/2, 1/2].
 #pragma once
 
 #include <cmath>

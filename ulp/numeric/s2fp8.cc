@@ -52,12 +52,13 @@ void s2fp8_decode(std::span<const uint8_t> codes, const S2fp8Stats& stats, std::
          "alpha must be in [15/278, 1024] and -beta / alpha in [-150, 150], got alpha {} and beta {}",
          stats.alpha, stats.beta);
   }
-  // There are 256 codes, so 256 powers.
+  // There are 256 codes, so 128 powers.
   const S2fp8Map map = s2fp8_map(stats);
   const CodecSpec e5m2 = make_spec(parse_format("e5m2"), Overflow::saturate);
   std::array<uint32_t, 256> value;
-  for (uint32_t code = 0; code < value.size(); ++code) {
+  for (uint32_t code = 0; code < 128; ++code) {
     value[code] = s2fp8_restore(map, decode_scalar(e5m2, code));
+    value[code | 0x80] = value[code] | 0x80000000u;
   }
   parallel_for(out.size(), kGrainRuns * kernels::kRun, [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) std::memcpy(&out[i], &value[codes[i]], sizeof(float));

@@ -4,9 +4,9 @@
 //   mu = mean, m = maximum of log2|x| over the non-zero elements; infinities count as the largest finite
 //   magnitude, NaN is left out. alpha = 15 / (m - mu), beta = -alpha mu.
 //   m = mu (one non-zero element, or all magnitudes equal): alpha = 1, beta = -mu, so that Y = 1.
-//   alpha is at most 2^10: a nearly constant tensor then ends below 2^15, and an outlier needs to be no
-//   closer than 2^(16/1024) to the rest, a factor of 1.01, to stay in range. No non-zero element: alpha = 1,
-//   beta = 0.
+//   alpha is at most 2^10: a nearly constant tensor then ends below 2^15, and elements down to about 1.1%
+//   below the geometric mean still stay above zero.
+//   No non-zero element: alpha = 1, beta = 0.
 //
 // The sum behind mu is exact (fixed-point, ulp/numeric/power.h), so alpha and beta do not depend on the order
 // of summation: threads, vector width and device cannot change them.
@@ -106,7 +106,8 @@ ULP_HD inline uint32_t s2fp8_squeeze(const S2fp8Map& map, uint32_t x) {
   return y | (x & 0x80000000u);
 }
 
-// Pattern of Y, one of the values of e5m2, back to a pattern of x. Never infinite for a finite Y.
+// Pattern of Y, one of the values of e5m2, back to a pattern of x. Never infinite for a finite Y, nor zero
+// for another: where fp32 ends, its largest or smallest number stands.
 ULP_HD inline uint32_t s2fp8_restore(const S2fp8Map& map, uint32_t y) {
   const uint32_t magnitude = y & 0x7FFFFFFFu, sign = y & 0x80000000u;
   if (magnitude == 0 || magnitude >= 0x7F800000u) return y;
@@ -118,13 +119,13 @@ ULP_HD inline uint32_t s2fp8_restore(const S2fp8Map& map, uint32_t y) {
   const float power = exp2_near(rest - n);  // in [2^-1/2, 2^1/2]
   const int32_t exponent = whole + static_cast<int32_t>(n);
   if (exponent > 128) return sign | 0x7F7FFFFFu;
-  if (exponent < -151) return sign;
+  if (exponent < -151) return sign | 1u;
   // Two exact steps into the range, the last of which rounds once where the result is subnormal.
   const int32_t half = exponent / 2;
   const float first = bits_float(static_cast<uint32_t>(half + 127) << 23);
   const float second = bits_float(static_cast<uint32_t>(exponent - half + 127) << 23);
   const uint32_t x = float_bits(power * first * second);
-  return sign | (x < 0x7F800000u ? x : 0x7F7FFFFFu);
+  return sign | (x == 0 ? 1u : x < 0x7F800000u ? x : 0x7F7FFFFFu);
 }
 
 // Arrays: one code a byte. `stats` receives the statistics to keep beside the codes.

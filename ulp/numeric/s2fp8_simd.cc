@@ -61,6 +61,7 @@ struct Magnitudes {
 };
 
 LogSums log_sums(const float* in, size_t n) {
+  const DF df;
   const DI di;
   const hn::RepartitionToWide<DI> dw;
   const hn::Half<DI> dh;
@@ -69,8 +70,8 @@ LogSums log_sums(const float* in, size_t n) {
   auto sum = hn::Zero(dw);
   VI max = lowest;
   uint64_t count = 0;
-  auto step = [&](VI x) HWY_ATTR {
-    const Magnitudes m(x);
+  auto step = [&](const float* from) HWY_ATTR {
+    const Magnitudes m(hn::BitCast(di, hn::LoadU(df, from)));
     // What does not count is taken as 1, whose logarithm is 0.
     const VI log = log2_fixed(hn::IfThenElse(m.usable, m.value, one_bits));
     sum = hn::Add(
@@ -78,13 +79,12 @@ LogSums log_sums(const float* in, size_t n) {
     max = hn::Max(max, hn::IfThenElse(m.usable, log, lowest));
     count += hn::CountTrue(di, m.usable);
   };
-  const int32_t* patterns = reinterpret_cast<const int32_t*>(in);
   size_t i = 0;
-  for (; i + lanes <= n; i += lanes) step(hn::LoadU(di, patterns + i));
+  for (; i + lanes <= n; i += lanes) step(in + i);
   if (i < n) {
-    HWY_ALIGN int32_t rest[hn::MaxLanes(di)] = {};
-    std::memcpy(rest, patterns + i, (n - i) * sizeof(int32_t));
-    step(hn::Load(di, rest));
+    HWY_ALIGN float rest[hn::MaxLanes(df)] = {};
+    std::memcpy(rest, in + i, (n - i) * sizeof(float));
+    step(rest);
   }
   HWY_ALIGN int64_t sums[hn::MaxLanes(dw)];
   hn::Store(sum, dw, sums);
@@ -104,7 +104,8 @@ SqueezeReport squeeze(const S2fp8Map& map, const float* in, size_t n, float* out
   const VI sign_bit = hn::Set(di, INT32_MIN);
   VI amax = hn::Zero(di);
   uint64_t infinite = 0;
-  auto step = [&](VI x) HWY_ATTR {
+  auto step = [&](const float* from, float* to) HWY_ATTR {
+    const VI x = hn::BitCast(di, hn::LoadU(df, from));
     const Magnitudes m(x);
     amax = hn::Max(amax, hn::IfThenZeroElse(m.nan, m.raw));
     infinite += hn::CountTrue(di, m.infinite);
@@ -114,17 +115,15 @@ SqueezeReport squeeze(const S2fp8Map& map, const float* in, size_t n, float* out
     const VF r = hn::Sub(t, whole);
     const VF power = hn::MulAdd(polynomial<exp2_coefficient, kExp2Degree>(r), r, one);
     const VI y = hn::Add(hn::BitCast(di, power), hn::ShiftLeft<23>(hn::ConvertTo(di, whole)));
-    return hn::IfThenElse(m.usable, hn::Or(y, hn::And(x, sign_bit)), x);
+    hn::StoreU(hn::BitCast(df, hn::IfThenElse(m.usable, hn::Or(y, hn::And(x, sign_bit)), x)), df, to);
   };
-  const int32_t* patterns = reinterpret_cast<const int32_t*>(in);
-  int32_t* to = reinterpret_cast<int32_t*>(out);
   size_t i = 0;
-  for (; i + lanes <= n; i += lanes) hn::StoreU(step(hn::LoadU(di, patterns + i)), di, to + i);
+  for (; i + lanes <= n; i += lanes) step(in + i, out + i);
   if (i < n) {
-    HWY_ALIGN int32_t rest[hn::MaxLanes(di)] = {};
-    std::memcpy(rest, patterns + i, (n - i) * sizeof(int32_t));
-    hn::Store(step(hn::Load(di, rest)), di, rest);
-    std::memcpy(to + i, rest, (n - i) * sizeof(int32_t));
+    HWY_ALIGN float rest[hn::MaxLanes(df)] = {};
+    std::memcpy(rest, in + i, (n - i) * sizeof(float));
+    step(rest, rest);
+    std::memcpy(out + i, rest, (n - i) * sizeof(float));
   }
   return {infinite, bits_float(static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(di, amax))))};
 }

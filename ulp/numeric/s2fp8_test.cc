@@ -153,7 +153,9 @@ void check_restored(std::span<const float> in, const Stored& s) {
       const Real log_y = std::log2(std::fabs(static_cast<Real>(y)));
       const Real slack = (kLog + 3 * 0x1p-24L * std::fabs(log_y)) / alpha + kUnit / 2 + 0x1p-25L;
       const Real e = std::expm1(kLn2 * slack) + kPower, x = std::exp2(log_y / alpha + mu);
-      const Real most = std::min<Real>(x * (1 + e), FLT_MAX), least = std::min<Real>(x * (1 - e), FLT_MAX);
+      // Where fp32 ends, its largest or smallest number stands: what was not stored as zero is none.
+      const Real most = std::clamp<Real>(x * (1 + e), 0x1p-149L, FLT_MAX);
+      const Real least = std::clamp<Real>(x * (1 - e), 0x1p-149L, FLT_MAX);
       right = right && std::isfinite(out[i]) && std::fabs(out[i]) <= most + 0x1p-150L &&
               std::fabs(out[i]) >= least - 0x1p-150L;
     } else {

@@ -28,7 +28,7 @@ struct CodecSpec {
   bool operator==(const CodecSpec&) const = default;
 };
 
-// Throws Error if `overflow` asks for an infinity that the format does not have.
+// Throws Error if the format is not valid, or `overflow` asks for an infinity that it does not have.
 CodecSpec make_spec(const FloatFormat& format, Overflow overflow);
 
 enum class RangeEvent : uint8_t { none, overflow, underflow, nan };

@@ -10,12 +10,10 @@ namespace {
 
 static_assert(kernels::kRun % kScaledBlock == 0, "a run must hold whole blocks");
 
-size_t blocks(size_t n) { return (n + kScaledBlock - 1) / kScaledBlock; }
-
 void check_sizes(size_t n, size_t codes, size_t scales) {
-  if (codes < n || scales < blocks(n)) {
-    fail("scaled", "{} numbers take {} bytes and {} scales, got room for {} and {}", n, n, blocks(n), codes,
-         scales);
+  if (codes < n || scales < scaled_blocks(n)) {
+    fail("scaled", "{} numbers take {} bytes and {} scales, got room for {} and {}", n, n, scaled_blocks(n),
+         codes, scales);
   }
 }
 

@@ -29,6 +29,8 @@ struct Scaled {
 // Throws Error unless the element format has 8 bits and no extra bias.
 Scaled make_scaled(const FloatFormat& element);
 
+constexpr size_t scaled_blocks(size_t n) { return (n + kScaledBlock - 1) / kScaledBlock; }
+
 // The element format's codec under scale 2^k.
 ULP_HD constexpr CodecSpec scaled_spec(CodecSpec element, int k) {
   element.emin += k;
@@ -59,8 +61,8 @@ ULP_HD constexpr int scale_exponent(const CodecSpec& element, Round mode, uint32
   return over && k < highest ? k + 1 : k;
 }
 
-// Arrays: one code a byte, one scale per block, kept as its fp32 pattern. Infinities saturate and count as
-// overflow; they and NaN have no part in the scale. `first` must be a multiple of the block.
+// Arrays: one code a byte, one scale per block, kept as its fp32 pattern. Infinities count as overflow;
+// they and NaN have no part in the scale. `first` must be a multiple of the block.
 EncodeStats scaled_encode(const Scaled& scaled, const Rounding& rounding, std::span<const float> in,
                           std::span<uint8_t> codes, std::span<uint32_t> scales, uint64_t first = 0,
                           ExponentHistogram* histogram = nullptr);

@@ -50,17 +50,33 @@ size_t split_words(const Split& split, size_t n) { return (packed_bytes(split.si
 
 namespace {
 
-struct Sizes {
-  size_t high, words;
-};
-
-Sizes check_sizes(const Split& split, size_t n, size_t high, size_t words) {
-  const Sizes need{packed_bytes(split.high.bits(), n), split_words(split, n)};
-  if (high < need.high || words < need.words) {
+void check_sizes(const Split& split, size_t n, size_t high, size_t words) {
+  const size_t need_high = packed_bytes(split.high.bits(), n), need_words = split_words(split, n);
+  if (high < need_high || words < need_words) {
     fail("split", "{} numbers in {}+{} take {} bytes and {} words, got room for {} and {}", n,
-         format_name(split.high), split.extra, need.high, need.words, high, words);
+         format_name(split.high), split.extra, need_high, need_words, high, words);
   }
-  return need;
+}
+
+// The loops over a run, with the high part's type and the kind of split known, so that they vectorise.
+template <typename High, bool stochastic>
+void split_run(const CodecSpec& wide, int extra, const uint32_t* random, size_t n, uint32_t* codes,
+               uint8_t* high) {
+  for (size_t i = 0; i < n; ++i) {
+    const SplitCode s = split_code(wide, extra, stochastic, codes[i], stochastic ? random[i] : 0);
+    const High part = static_cast<High>(s.high);
+    std::memcpy(high + i * sizeof(High), &part, sizeof(High));
+    codes[i] = s.side;
+  }
+}
+
+template <typename High>
+void join_run(int extra, const uint8_t* high, size_t n, uint32_t* codes) {
+  for (size_t i = 0; i < n; ++i) {
+    High part;
+    std::memcpy(&part, high + i * sizeof(High), sizeof(High));
+    codes[i] = join_code(extra, {part, codes[i]});
+  }
 }
 
 }  // namespace
@@ -68,29 +84,23 @@ Sizes check_sizes(const Split& split, size_t n, size_t high, size_t words) {
 EncodeStats split_encode(const Split& split, Overflow overflow, const RoundKey& key,
                          std::span<const float> in, std::span<uint8_t> high, std::span<uint32_t> side,
                          uint64_t first, ExponentHistogram* histogram) {
-  const Sizes sizes = check_sizes(split, in.size(), high.size(), side.size());
+  check_sizes(split, in.size(), high.size(), side.size());
   check_elements(first, in.size());
   const CodecSpec wide = make_wide_spec(split, overflow);
   const kernels::Table& table = kernels::table();
   const size_t high_bytes = static_cast<size_t>(split.high.bits()) / 8;
   const int side_bits = split.side_bits();
   // Bits past the last value are zero.
-  if (sizes.words > 0) side[sizes.words - 1] = 0;
+  if (const size_t words = split_words(split, in.size()); words > 0) side[words - 1] = 0;
   return encode_runs(in, histogram, [&](size_t begin, size_t n) {
     alignas(64) uint32_t codes[kRun], random[kRun];
     const EncodeStats stats =
         kernels::encode_run(table, {&wide, Round::nearest_even, in.data() + begin, n, codes, 4, nullptr});
-    if (split.stochastic) {
-      table.random_words(key, first + begin, n, random);
-    } else {
-      std::fill_n(random, n, 0u);
-    }
-    uint8_t* to = high.data() + begin * high_bytes;
-    for (size_t i = 0; i < n; ++i) {
-      const SplitCode s = split_code(wide, split.extra, split.stochastic, codes[i], random[i]);
-      std::memcpy(to + i * high_bytes, &s.high, high_bytes);
-      codes[i] = s.side;
-    }
+    if (split.stochastic) table.random_words(key, first + begin, n, random);
+    const auto run = high_bytes == 1
+                         ? (split.stochastic ? split_run<uint8_t, true> : split_run<uint8_t, false>)
+                         : (split.stochastic ? split_run<uint16_t, true> : split_run<uint16_t, false>);
+    run(wide, split.extra, random, n, codes, high.data() + begin * high_bytes);
     if (side_bits > 0) {
       pack_bits(codes, n, side_bits, reinterpret_cast<uint8_t*>(side.data() + split_words(split, begin)));
     }
@@ -113,12 +123,8 @@ void split_decode(const Split& split, std::span<const uint8_t> high, std::span<c
     } else {
       std::fill_n(codes, n, 0u);
     }
-    const uint8_t* from = high.data() + begin * high_bytes;
-    for (size_t i = 0; i < n; ++i) {
-      uint32_t part = 0;
-      std::memcpy(&part, from + i * high_bytes, high_bytes);
-      codes[i] = join_code(split.extra, {part, codes[i]});
-    }
+    const auto join = high_bytes == 1 ? join_run<uint8_t> : join_run<uint16_t>;
+    join(split.extra, high.data() + begin * high_bytes, n, codes);
     table.decode({&wide, codes, 4, out.data() + begin, n, false});
   });
 }

@@ -44,7 +44,11 @@ Storage parse_storage(std::string_view name) {
   if (name.starts_with(scaled) && name.ends_with(')')) {
     return make_scaled(parse_format(name.substr(scaled.size(), name.size() - scaled.size() - 1)));
   }
-  if (const size_t plus = name.find('+'); plus != std::string_view::npos) return parse_split(name, plus);
+  // Within the parentheses of a format a plus is no business of ours.
+  const size_t format_end = name.find(')');
+  if (const size_t plus = name.find('+', format_end == std::string_view::npos ? 0 : format_end);
+      plus != std::string_view::npos)
+    return parse_split(name, plus);
   if (const auto format = find_format(name)) return Plain{*format};
   fail("storage",
        "unknown storage '{}'; known: {}, any eEmM, any fp(e,m,b), extra bits as in bf16+8 or fp16+13sr, "
@@ -65,6 +69,7 @@ std::string storage_name(const Storage& storage) {
 }
 
 StorageSize storage_size(const Storage& storage, size_t n) {
+  packed_bytes(32, n);  // refuses more elements than a tensor may have
   return std::visit(Overloaded{[n](const Plain& s) {
                                  return StorageSize{packed_bytes(s.format.bits(), n), 0};
                                },
@@ -75,7 +80,7 @@ StorageSize storage_size(const Storage& storage, size_t n) {
                                  return StorageSize{packed_bytes(s.high.bits(), n), split_words(s, n)};
                                },
                                [n](const Scaled&) {
-                                 return StorageSize{n, (n + kScaledBlock - 1) / kScaledBlock};
+                                 return StorageSize{n, scaled_blocks(n)};
                                }},
                     storage);
 }

@@ -431,8 +431,15 @@ TEST(Bitpack, RoundTripsEveryWidthAndLength) {
 }
 
 TEST(Bitpack, CountsBytesOfHugeArrays) {
-  EXPECT_EQ(packed_bytes(3, (size_t{1} << 62) + 5), (size_t{3} << 59) + 2);
-  EXPECT_EQ(packed_bytes(32, size_t{1} << 61), size_t{1} << 63);
+  const size_t most = size_t{1} << 50;
+  EXPECT_EQ(packed_bytes(3, most - 3), (size_t{3} << 47) - 1);
+  EXPECT_EQ(packed_bytes(32, most), size_t{1} << 52);
+  EXPECT_EQ(storage_size(parse_storage("bf16+16"), most).bytes(), size_t{1} << 52);
+  for (const size_t n : {most + 1, size_t{1} << 62, ~size_t{0}}) {
+    EXPECT_THROW(packed_bytes(3, n), Error);
+    EXPECT_THROW(storage_size(parse_storage("s2fp8"), n), Error);
+    EXPECT_THROW(storage_size(parse_storage("scaled(e4m3)"), n), Error);
+  }
 }
 
 }  // namespace

@@ -1,0 +1,23 @@
+// How the commands print numbers: for people and as JSON.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <string>
+
+namespace ulp {
+
+// JSON keeps the order in which keys were written.
+using Json = nlohmann::ordered_json;
+
+// A number for JSON, which has no infinity and no NaN: those become the strings "inf", "-inf" and "nan",
+// which Python's float() and strtod read.
+Json json_number(double value);
+
+// The same for people: shortest digits that read back to the same fp32 number.
+std::string number_text(float value);
+
+// Bytes with a unit: 512 B, 1.5 KiB, 3.2 MiB.
+std::string bytes_text(double bytes);
+
+}  // namespace ulp
