@@ -19,14 +19,15 @@ void check_sizes(size_t n, size_t codes, size_t scales) {
 
 // The pattern of the largest finite magnitude.
 uint32_t largest_finite(const float* in, size_t n) {
-  uint32_t largest = 0;
+  int32_t largest = 0;  // signed, since every vector unit compares those
   for (size_t i = 0; i < n; ++i) {
-    uint32_t x;
+    int32_t x;
     std::memcpy(&x, in + i, sizeof x);
-    x &= 0x7FFFFFFFu;
-    if (x < 0x7F800000u && x > largest) largest = x;
+    x &= 0x7FFFFFFF;
+    x = x < 0x7F800000 ? x : 0;
+    largest = x > largest ? x : largest;
   }
-  return largest;
+  return static_cast<uint32_t>(largest);
 }
 
 }  // namespace

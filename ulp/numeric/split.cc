@@ -59,11 +59,13 @@ void check_sizes(const Split& split, size_t n, size_t high, size_t words) {
 }
 
 // The loops over a run, with the high part's type and the kind of split known, so that they vectorise.
+// Bytes may alias anything: the compiler must be told that they do not.
 template <typename High, bool stochastic>
-void split_run(const CodecSpec& wide, int extra, const uint32_t* random, size_t n, uint32_t* codes,
-               uint8_t* high) {
+void split_run(const CodecSpec& wide, int extra, const uint32_t* __restrict random, size_t n,
+               uint32_t* __restrict codes, uint8_t* __restrict high) {
+  const CodecSpec spec = wide;
   for (size_t i = 0; i < n; ++i) {
-    const SplitCode s = split_code(wide, extra, stochastic, codes[i], stochastic ? random[i] : 0);
+    const SplitCode s = split_code(spec, extra, stochastic, codes[i], stochastic ? random[i] : 0);
     const High part = static_cast<High>(s.high);
     std::memcpy(high + i * sizeof(High), &part, sizeof(High));
     codes[i] = s.side;
@@ -71,7 +73,7 @@ void split_run(const CodecSpec& wide, int extra, const uint32_t* random, size_t 
 }
 
 template <typename High>
-void join_run(int extra, const uint8_t* high, size_t n, uint32_t* codes) {
+void join_run(int extra, const uint8_t* __restrict high, size_t n, uint32_t* __restrict codes) {
   for (size_t i = 0; i < n; ++i) {
     High part;
     std::memcpy(&part, high + i * sizeof(High), sizeof(High));

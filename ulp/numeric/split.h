@@ -56,9 +56,10 @@ ULP_HD constexpr SplitCode split_code(const CodecSpec& wide, int extra, bool sto
   if (stochastic) {
     const uint32_t largest = wide.max_code >> extra;
     const uint32_t magnitude = (code & ((uint32_t{1} << wide.sign_shift) - 1)) >> extra;
-    // floor(fraction * 2^32), as in stochastic rounding everywhere.
-    const uint32_t fraction = static_cast<uint32_t>(uint64_t{s.side} << (32 - extra));
-    const uint32_t up = random < fraction && magnitude < largest ? 1 : 0;
+    // floor(fraction * 2^32), as in stochastic rounding everywhere; a shift by 32 where there are no extra bits.
+    const uint32_t fraction = s.side << 1 << (31 - extra);
+    // Without branches, so that a loop over this becomes vectors.
+    const uint32_t up = static_cast<uint32_t>(random < fraction) & static_cast<uint32_t>(magnitude < largest);
     s.high += up;  // codes are consecutive: the carry runs into the exponent
     s.side |= up << extra;
   }
