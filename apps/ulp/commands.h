@@ -8,6 +8,8 @@ namespace ulp {
 void add_formats_command(CLI::App& program);
 void add_format_command(CLI::App& program);
 void add_quantize_command(CLI::App& program);
+void add_datasets_command(CLI::App& program);
+void add_data_command(CLI::App& program);
 void add_demo_command(CLI::App& program);
 
 }  // namespace ulp

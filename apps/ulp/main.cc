@@ -55,6 +55,8 @@ int main(int argc, char** argv) {
   ulp::add_formats_command(program);
   ulp::add_format_command(program);
   ulp::add_quantize_command(program);
+  ulp::add_datasets_command(program);
+  ulp::add_data_command(program);
   ulp::add_demo_command(program);
   // A file-size limit then fails the write, which cleans up after itself, instead of killing the program.
   std::signal(SIGXFSZ, SIG_IGN);

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "ulp/base/error.h"
+#include "ulp/data/temp.h"
 
 namespace ulp {
 namespace {
@@ -22,23 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 
 using Shape = std::vector<size_t>;
-
-class TempFolder {
- public:
-  TempFolder() {
-    std::string name = ::testing::TempDir() + "ulp_npy_XXXXXX";
-    if (!::mkdtemp(name.data())) fail("npy_test", "cannot make {}", name);
-    path_ = name;
-  }
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-  ~TempFolder() { fs::remove_all(path_); }
-
-  std::string operator/(std::string_view name) const { return path_ / name; }
-
- private:
-  fs::path path_;
-};
 
 class Npy : public ::testing::Test {
  protected:
@@ -63,16 +47,6 @@ std::vector<float> floats(size_t count) {
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), 4 * a.size()) == 0);
-}
-
-void put(const std::string& path, std::string_view bytes) {
-  fs::remove(path);  // a file cut to nothing and written again makes ext4 wait for the disk
-  std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-}
-
-std::string content(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 // A file with this header, as version 1, 2 or 3.

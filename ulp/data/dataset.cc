@@ -1,0 +1,271 @@
+#include "ulp/data/dataset.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+
+#include "ulp/base/error.h"
+#include "ulp/data/readers.h"
+
+namespace ulp {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::array<DatasetInfo, 6>& table() {
+  static const std::array<DatasetInfo, 6> rows = {{
+      {"fashion-mnist",
+       "grey pictures of clothing, padded from 28x28",
+       32,
+       32,
+       1,
+       10,
+       60000,
+       10000,
+       {0.2860f},
+       {0.3530f},
+       "train-images-idx3-ubyte",
+       {"fashion-mnist", "FashionMNIST/raw"},
+       "/usr/share/datasets/fashion-mnist",
+       "apt-get install dataset-fashion-mnist",
+       read_idx},
+      {"mnist",
+       "grey handwritten digits, padded from 28x28",
+       32,
+       32,
+       1,
+       10,
+       60000,
+       10000,
+       {0.1307f},
+       {0.3081f},
+       "train-images-idx3-ubyte",
+       {"mnist", "MNIST/raw"},
+       "",
+       "download {train,t10k}-{images-idx3,labels-idx1}-ubyte.gz from "
+       "https://ossci-datasets.s3.amazonaws.com/mnist into a folder",
+       read_idx},
+      {"cifar10",
+       "colour photographs of animals and vehicles",
+       32,
+       32,
+       3,
+       10,
+       50000,
+       10000,
+       {0.4914f, 0.4822f, 0.4465f},
+       {0.2023f, 0.1994f, 0.2010f},
+       "data_batch_1.bin",
+       {"cifar10", "cifar-10-batches-bin", "cifar10/cifar-10-batches-bin"},
+       "",
+       "download https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz and unpack it in a folder",
+       read_cifar10},
+      {"cifar100",
+       "colour photographs in fine classes",
+       32,
+       32,
+       3,
+       100,
+       50000,
+       10000,
+       {0.5074f, 0.4867f, 0.4411f},
+       {0.2011f, 0.1987f, 0.2025f},
+       "train.bin",
+       {"cifar100", "cifar-100-binary", "cifar100/cifar-100-binary"},
+       "",
+       "download https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz and unpack it in a folder",
+       read_cifar100},
+      {"folder",
+       "your own PNG and JPEG files, a folder a class",
+       0,
+       0,
+       0,
+       0,
+       0,
+       0,
+       {},
+       {},
+       "train",
+       {"folder"},
+       "",
+       "put images into train/CLASS/ and test/CLASS/ (or val/CLASS/) of a folder",
+       read_folder},
+      {"synthetic",
+       "made-up patterns under noise, of any shape",
+       32,
+       32,
+       3,
+       10,
+       10000,
+       2000,
+       {},
+       {},
+       "",
+       {},
+       "",
+       "it is generated",
+       make_synthetic},
+  }};
+  return rows;
+}
+
+bool holds(const DatasetInfo& info, const std::string& folder) {
+  const std::string marker = folder + "/" + std::string(info.marker);
+  std::error_code ignored;
+  return fs::exists(marker, ignored) || fs::exists(marker + ".gz", ignored);
+}
+
+// Refuses what would otherwise be ignored without a word.
+void check_request(const DatasetInfo& info, const DataRequest& r) {
+  if (info.marker.empty()) {
+    if (!r.dir.empty()) fail("data", "{} is generated and reads no folder: leave out --data-dir", info.name);
+    return;
+  }
+  const bool folder = info.read == read_folder;
+  if (r.channels || r.classes || r.train || r.test || (!folder && (r.height || r.width))) {
+    fail("data", "{} has {} of its own: only synthetic takes any", info.name,
+         folder ? "channels, classes and counts" : "a shape, classes and counts");
+  }
+}
+
+void check_part(const ImageSet& set, std::string_view part, const Examples& examples) {
+  if (examples.count() == 0) fail("data", "{} has no {} examples", set.name, part);
+  if (examples.images.size() != examples.count() * set.image_bytes()) {
+    fail("data", "{} has {} {} labels and {} bytes of images: {} a label would be right", set.name,
+         examples.count(), part, examples.images.size(), set.image_bytes());
+  }
+  for (size_t i = 0; i < examples.count(); ++i) {
+    const int32_t label = examples.labels[i];
+    if (label < 0 || static_cast<size_t>(label) >= set.classes) {
+      fail("data", "{} has label {} at {} example {}: labels must be 0 to {}", set.name, label, part, i,
+           set.classes - 1);
+    }
+  }
+}
+
+}  // namespace
+
+std::span<const DatasetInfo> datasets() { return table(); }
+
+const DatasetInfo& find_dataset(std::string_view name) {
+  std::string known;
+  for (const DatasetInfo& info : table()) {
+    if (info.name == name) return info;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", info.name);
+  }
+  fail("data", "unknown data set '{}'; known: {}", name, known);
+}
+
+DatasetPlace locate(const DatasetInfo& info, const std::string& data_dir) {
+  if (info.marker.empty()) return {"", {}};
+  std::vector<std::string> folders;
+  const auto add_below = [&](const std::string& root) {
+    for (const std::string_view sub : info.subfolders) folders.push_back(root + "/" + std::string(sub));
+  };
+  if (!data_dir.empty()) {
+    add_below(data_dir);
+    folders.push_back(data_dir);
+  } else {
+    const char* const root = std::getenv("ULP_DATA");
+    if (root && *root) add_below(root);
+    if (!info.system.empty()) folders.emplace_back(info.system);
+  }
+  DatasetPlace place;
+  for (const std::string& folder : folders) {
+    place.looked.push_back(folder);
+    if (!holds(info, folder)) continue;
+    place.path = folder;
+    break;
+  }
+  return place;
+}
+
+std::string absence(const DatasetInfo& info, const DatasetPlace& place) {
+  std::string looked;
+  for (const std::string& folder : place.looked) looked += (looked.empty() ? "" : ", ") + folder;
+  return fmt::format("{} is not there: {}; to get it: {}{}", info.name,
+                     looked.empty() ? "neither --data-dir nor ULP_DATA names a folder"
+                                    : fmt::format("no {} in {}", info.marker, looked),
+                     info.get,
+                     info.system.empty() ? ", and name that folder with --data-dir or ULP_DATA" : "");
+}
+
+ImageSet load_dataset(std::string_view name, const DataRequest& request) {
+  const DatasetInfo& info = find_dataset(name);
+  check_request(info, request);
+  const DatasetPlace place = locate(info, request.dir);
+  if (!place.path) fail("data", "{}", absence(info, place));
+  ImageSet set = info.read(info, *place.path, request);
+  set.name = info.name;
+  if (info.mean.empty()) {
+    measure(set);
+  } else {
+    set.mean = info.mean;
+    set.deviation = info.deviation;
+  }
+  check_set(set);
+  return set;
+}
+
+void check_set(const ImageSet& set) {
+  if (set.height == 0 || set.width == 0 || set.channels == 0 || set.classes == 0) {
+    fail("data", "{} has images of {}x{}x{} in {} classes: none of them may be 0", set.name, set.height,
+         set.width, set.channels, set.classes);
+  }
+  if (set.mean.size() != set.channels || set.deviation.size() != set.channels) {
+    fail("data", "{} has {} channels, {} means and {} deviations: there must be one for each", set.name,
+         set.channels, set.mean.size(), set.deviation.size());
+  }
+  for (size_t c = 0; c < set.channels; ++c) {
+    if (!std::isfinite(set.mean[c]) || !std::isfinite(set.deviation[c]) || set.deviation[c] <= 0) {
+      fail("data", "{} has mean {} and deviation {} in channel {}: finite, the deviation positive, is right",
+           set.name, set.mean[c], set.deviation[c], c);
+    }
+  }
+  check_part(set, "training", set.train);
+  check_part(set, "test", set.test);
+}
+
+std::vector<size_t> class_counts(const ImageSet& set, const Examples& part) {
+  std::vector<size_t> counts(set.classes);
+  for (const int32_t label : part.labels) ++counts[static_cast<size_t>(label)];
+  return counts;
+}
+
+void measure(ImageSet& set) {
+  set.mean.clear();
+  set.deviation.clear();
+  const double n = static_cast<double>(set.train.count() * set.height * set.width) * 255;
+  for (size_t c = 0; c < set.channels; ++c) {
+    uint64_t sum = 0, squares = 0;
+    for (size_t i = c; i < set.train.images.size(); i += set.channels) {
+      sum += set.train.images[i];
+      squares += uint64_t{set.train.images[i]} * set.train.images[i];
+    }
+    const double mean = static_cast<double>(sum) / n;
+    const double variance = static_cast<double>(squares) / (n * 255) - mean * mean;
+    set.mean.push_back(static_cast<float>(mean));
+    set.deviation.push_back(static_cast<float>(std::sqrt(std::max(variance, 1.0 / (255 * 255)))));
+  }
+}
+
+void parse_image_shape(std::string_view text, DataRequest& request) {
+  std::array<std::optional<int64_t>*, 3> axes = {&request.height, &request.width, &request.channels};
+  const char *at = text.data(), *const end = at + text.size();
+  size_t count = 0;
+  for (;; ++at) {
+    int64_t value = 0;
+    const auto [after, error] = std::from_chars(at, end, value);
+    if (count == axes.size() || error != std::errc{}) break;
+    if (value < 1) fail("data", "the image shape must have positive sizes, got '{}'", text);
+    *axes[count++] = value;
+    at = after;
+    if (at == end && count >= 2) return;
+    if (at == end || *at != 'x') break;
+  }
+  fail("data", "the image shape must be HEIGHTxWIDTH or HEIGHTxWIDTHxCHANNELS, got '{}'", text);
+}
+
+}  // namespace ulp

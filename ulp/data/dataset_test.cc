@@ -1,0 +1,179 @@
+#include "ulp/data/dataset.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <limits>
+
+#include "ulp/data/temp.h"
+
+namespace ulp {
+namespace {
+
+// ULP_DATA for a scope.
+class DataFolder {
+ public:
+  explicit DataFolder(const std::string& path) {
+    if (const char* old = std::getenv("ULP_DATA")) old_ = old;
+    path.empty() ? ::unsetenv("ULP_DATA") : ::setenv("ULP_DATA", path.c_str(), 1);
+  }
+  DataFolder(const DataFolder&) = delete;
+  DataFolder& operator=(const DataFolder&) = delete;
+  ~DataFolder() { old_ ? ::setenv("ULP_DATA", old_->c_str(), 1) : ::unsetenv("ULP_DATA"); }
+
+ private:
+  std::optional<std::string> old_;
+};
+
+void make_file(const std::string& path) {
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+  put(path, "");
+}
+
+using Places = std::vector<std::string>;
+
+TEST(Datasets, HaveTheNamesOfTheCommandLine) {
+  Places names;
+  for (const DatasetInfo& info : datasets()) {
+    names.emplace_back(info.name);
+    EXPECT_EQ(&find_dataset(info.name), &info);
+    EXPECT_EQ(info.mean.size(), info.mean.empty() ? 0 : info.channels);
+    EXPECT_EQ(info.mean.size(), info.deviation.size());
+    EXPECT_FALSE(info.get.empty());
+  }
+  EXPECT_EQ(names, (Places{"fashion-mnist", "mnist", "cifar10", "cifar100", "folder", "synthetic"}));
+  EXPECT_EQ(
+      complaint_of([] { find_dataset("cifar"); }),
+      "[data] unknown data set 'cifar'; known: fashion-mnist, mnist, cifar10, cifar100, folder, synthetic");
+}
+
+TEST(Locate, LooksInADataFolderAlone) {
+  const TempFolder folder;
+  const DataFolder unused("/nowhere");
+  const std::string root = folder.path();
+  const DatasetInfo& info = find_dataset("fashion-mnist");
+  DatasetPlace place = locate(info, root);
+  EXPECT_FALSE(place.path);
+  EXPECT_EQ(place.looked, (Places{root + "/fashion-mnist", root + "/FashionMNIST/raw", root}));
+  EXPECT_EQ(absence(info, place),
+            fmt::format("fashion-mnist is not there: no train-images-idx3-ubyte in {0}/fashion-mnist, "
+                        "{0}/FashionMNIST/raw, {0}; to get it: apt-get install dataset-fashion-mnist",
+                        root));
+  make_file(root + "/train-images-idx3-ubyte.gz");
+  EXPECT_EQ(locate(info, root).path, root);
+  make_file(root + "/fashion-mnist/train-images-idx3-ubyte");
+  place = locate(info, root);
+  EXPECT_EQ(place.path, root + "/fashion-mnist");
+  EXPECT_EQ(place.looked, (Places{root + "/fashion-mnist"}));
+}
+
+TEST(Locate, LooksWhereTheEnvironmentSays) {
+  const TempFolder folder;
+  const std::string root = folder.path();
+  const DatasetInfo& info = find_dataset("cifar10");
+  {
+    const DataFolder unset("");
+    EXPECT_EQ(
+        absence(info, locate(info, "")),
+        "cifar10 is not there: neither --data-dir nor ULP_DATA names a folder; to get it: download "
+        "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz and unpack it in a folder, and name that "
+        "folder with --data-dir or ULP_DATA");
+    // Debian's place, without any setting.
+    EXPECT_EQ(locate(find_dataset("fashion-mnist"), "").path, "/usr/share/datasets/fashion-mnist");
+  }
+  const DataFolder set(root);
+  EXPECT_FALSE(locate(info, "").path);
+  make_file(root + "/cifar-10-batches-bin/data_batch_1.bin");
+  EXPECT_EQ(locate(info, "").path, root + "/cifar-10-batches-bin");
+  // MNIST's files and Fashion-MNIST's have the same names: only a sub-folder tells which they are.
+  make_file(root + "/train-images-idx3-ubyte");
+  EXPECT_FALSE(locate(find_dataset("mnist"), "").path);
+  EXPECT_EQ(locate(find_dataset("fashion-mnist"), "").path, "/usr/share/datasets/fashion-mnist");
+  make_file(root + "/fashion-mnist/train-images-idx3-ubyte");
+  EXPECT_EQ(locate(find_dataset("fashion-mnist"), "").path, root + "/fashion-mnist");
+}
+
+TEST(Load, RefusesWhatASetDoesNotTake) {
+  const auto said = [](std::string_view name, const DataRequest& request) {
+    return complaint_of([&] { load_dataset(name, request); });
+  };
+  EXPECT_EQ(said("mnist", {.dir = "/nowhere", .height = 28}),
+            "[data] mnist has a shape, classes and counts of its own: only synthetic takes any");
+  EXPECT_EQ(said("folder", {.dir = "/nowhere", .channels = 1}),
+            "[data] folder has channels, classes and counts of its own: only synthetic takes any");
+  EXPECT_EQ(said("synthetic", {.dir = "/nowhere"}),
+            "[data] synthetic is generated and reads no folder: leave out --data-dir");
+  EXPECT_TRUE(
+      said("cifar100", {.dir = "/nowhere"}).starts_with("[data] cifar100 is not there: no train.bin in "));
+}
+
+ImageSet small_set() {
+  ImageSet set;
+  set.name = "small";
+  set.height = 1;
+  set.width = 2;
+  set.channels = 2;
+  set.classes = 3;
+  set.train = {{0, 10, 255, 10, 0, 10, 255, 10}, {2, 0}};
+  set.test = {{1, 2, 3, 4}, {1}};
+  measure(set);
+  return set;
+}
+
+TEST(CheckSet, MeasuresMeanAndDeviation) {
+  const ImageSet set = small_set();
+  EXPECT_NO_THROW(check_set(set));
+  EXPECT_EQ(set.mean, (std::vector{0.5f, static_cast<float>(10 / 255.0)}));
+  EXPECT_EQ(set.deviation, (std::vector{0.5f, static_cast<float>(1 / 255.0)}));  // the least
+  EXPECT_EQ(class_counts(set, set.train), (std::vector<size_t>{1, 0, 1}));
+}
+
+TEST(CheckSet, RefusesSetsThatAreNotSound) {
+  const auto said = [](auto&& spoil) {
+    ImageSet set = small_set();
+    spoil(set);
+    return complaint_of([&] { check_set(set); });
+  };
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(said([](ImageSet& s) { s.height = 0; }),
+            "[data] small has images of 0x2x2 in 3 classes: none of them may be 0");
+  EXPECT_EQ(said([](ImageSet& s) { s.mean.pop_back(); }),
+            "[data] small has 2 channels, 1 means and 2 deviations: there must be one for each");
+  EXPECT_EQ(said([](ImageSet& s) { s.mean[1] = kNan; }).find("[data] small has mean nan and deviation "), 0u);
+  EXPECT_NE(said([](ImageSet& s) { s.deviation[0] = kNan; }), "");
+  EXPECT_NE(said([](ImageSet& s) { s.deviation[0] = 0; }), "");
+  EXPECT_NE(said([](ImageSet& s) { s.deviation[0] = -1; }), "");
+  EXPECT_NE(said([](ImageSet& s) { s.mean[0] = std::numeric_limits<float>::infinity(); }), "");
+  EXPECT_EQ(said([](ImageSet& s) { s.train = {}; }), "[data] small has no training examples");
+  EXPECT_EQ(said([](ImageSet& s) { s.test.images.pop_back(); }),
+            "[data] small has 1 test labels and 3 bytes of images: 4 a label would be right");
+  EXPECT_EQ(said([](ImageSet& s) { s.train.labels[1] = 3; }),
+            "[data] small has label 3 at training example 1: labels must be 0 to 2");
+  EXPECT_EQ(said([](ImageSet& s) { s.test.labels[0] = -1; }),
+            "[data] small has label -1 at test example 0: labels must be 0 to 2");
+}
+
+TEST(ImageShape, IsTwoOrThreeNumbers) {
+  DataRequest request;
+  parse_image_shape("28x32", request);
+  EXPECT_EQ(request.height, 28);
+  EXPECT_EQ(request.width, 32);
+  EXPECT_FALSE(request.channels);
+  parse_image_shape("1x2x3", request);
+  EXPECT_EQ(request.height, 1);
+  EXPECT_EQ(request.width, 2);
+  EXPECT_EQ(request.channels, 3);
+  for (const char* text : {"", "5", "5x", "x5", "5x5x", "5x5x5x5", "5x5 ", " 5x5", "5X5", "axb", "+5x5",
+                           "99999999999999999999x5"}) {
+    EXPECT_EQ(
+        complaint_of([&] { parse_image_shape(text, request); }),
+        fmt::format("[data] the image shape must be HEIGHTxWIDTH or HEIGHTxWIDTHxCHANNELS, got '{}'", text));
+  }
+  for (const char* text : {"0x5", "5x-5", "5x5x0"}) {
+    EXPECT_EQ(complaint_of([&] { parse_image_shape(text, request); }),
+              fmt::format("[data] the image shape must have positive sizes, got '{}'", text));
+  }
+}
+
+}  // namespace
+}  // namespace ulp

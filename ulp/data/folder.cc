@@ -1,0 +1,125 @@
+// A folder of pictures: train/ and test/ (or val/), in each one folder a class, in each of those PNG and JPEG
+// files. Classes are numbered in the order of their names, byte by byte; within a class files come in the order
+// of theirs. Names that start with a dot are skipped; anything else that is no picture is refused. The set is
+// grey if every picture is, else RGB. Without a size in the request all pictures must have the same.
+#include <algorithm>
+#include <filesystem>
+
+#include "ulp/base/error.h"
+#include "ulp/base/parallel.h"
+#include "ulp/data/image.h"
+#include "ulp/data/readers.h"
+
+namespace ulp {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kAtOnce = 1024;  // pictures decoded side by side before they are appended in their order
+constexpr int64_t kMostSide = 4096;
+
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  fs::directory_iterator entries(folder, error);
+  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
+    std::string name = entries->path().filename();
+    if (!name.starts_with('.')) names.push_back(std::move(name));
+  }
+  if (error) fail("folder", "cannot read folder {}: {}", folder, error.message());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// The pictures of one part, brought to the set's size and channels.
+class PartReader {
+ public:
+  PartReader(ImageSet& set, Examples& examples, bool scale) : set_(set), examples_(examples), scale_(scale) {}
+
+  void read(const std::string& folder) {
+    std::vector<std::string> files;
+    std::vector<int32_t> labels;
+    for (const std::string& name : names_in(folder)) {
+      const auto known = std::lower_bound(set_.class_names.begin(), set_.class_names.end(), name);
+      if (known == set_.class_names.end() || *known != name) {
+        fail("folder", "{}/{} is a class that the training pictures do not have", folder, name);
+      }
+      const std::string class_folder = fmt::format("{}/{}", folder, name);
+      for (const std::string& file : names_in(class_folder)) {
+        files.push_back(fmt::format("{}/{}", class_folder, file));
+        labels.push_back(static_cast<int32_t>(known - set_.class_names.begin()));
+      }
+      if (labels.empty() || labels.back() != known - set_.class_names.begin()) {
+        fail("folder", "{} holds no pictures: a class needs at least one", class_folder);
+      }
+    }
+    if (files.empty()) fail("folder", "{} holds no pictures: put them into {}/CLASS/", folder, folder);
+
+    std::vector<Picture> pictures;
+    for (size_t begin = 0; begin < files.size(); begin += kAtOnce) {
+      pictures.assign(std::min(kAtOnce, files.size() - begin), {});
+      parallel_for(pictures.size(), 1, [&](size_t first, size_t last) {
+        for (size_t i = first; i < last; ++i) {
+          pictures[i] = read_picture(files[begin + i]);
+          if (scale_) pictures[i] = scaled(pictures[i], set_.height, set_.width);
+        }
+      });
+      for (size_t i = 0; i < pictures.size(); ++i) append(files[begin + i], pictures[i], labels[begin + i]);
+    }
+  }
+
+ private:
+  void append(const std::string& file, const Picture& picture, int32_t label) {
+    if (set_.height == 0) {
+      set_.height = picture.height;
+      set_.width = picture.width;
+    }
+    if (picture.height != set_.height || picture.width != set_.width) {
+      fail("folder", "{} is {}x{}, those before it are {}x{}: make all alike, or ask for one size", file,
+           picture.height, picture.width, set_.height, set_.width);
+    }
+    if (picture.channels > set_.channels) {  // the first in colour
+      if (set_.channels == 1) {
+        set_.train.images = grey_to_rgb(set_.train.images);
+        set_.test.images = grey_to_rgb(set_.test.images);
+      }
+      set_.channels = picture.channels;
+    }
+    const bool widen = picture.channels < set_.channels;
+    const std::vector<uint8_t> bytes = widen ? grey_to_rgb(picture.bytes) : picture.bytes;
+    examples_.images.insert(examples_.images.end(), bytes.begin(), bytes.end());
+    examples_.labels.push_back(label);
+  }
+
+  ImageSet& set_;
+  Examples& examples_;
+  const bool scale_;
+};
+
+}  // namespace
+
+ImageSet read_folder(const DatasetInfo&, const std::string& place, const DataRequest& request) {
+  ImageSet set;
+  const bool scale = request.height || request.width;
+  if (scale) {
+    const int64_t height = request.height.value_or(0), width = request.width.value_or(0);
+    if (std::min(height, width) < 1 || std::max(height, width) > kMostSide) {
+      fail("folder", "pictures can be scaled to height and width of 1 to {}, got {}x{}", kMostSide, height,
+           width);
+    }
+    set.height = static_cast<size_t>(height);
+    set.width = static_cast<size_t>(width);
+  }
+  const std::string train = place + "/train", test = place + "/test", val = place + "/val";
+  std::error_code ignored;
+  const bool has_test = fs::exists(test, ignored);
+  if (!has_test && !fs::exists(val, ignored))
+    fail("folder", "{} has neither test/ nor val/ beside train/", place);
+  set.class_names = names_in(train);
+  set.classes = set.class_names.size();
+  PartReader(set, set.train, scale).read(train);
+  PartReader(set, set.test, scale).read(has_test ? test : val);
+  return set;
+}
+
+}  // namespace ulp

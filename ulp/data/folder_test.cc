@@ -1,0 +1,351 @@
+// Pictures by class, through PNG and JPEG files written here, whole and damaged.
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+#include <zlib.h>
+
+#include <cstdio>
+// jpeglib.h needs FILE
+#include <jpeglib.h>
+
+#include <cmath>
+#include <random>
+
+#include "ulp/base/parallel.h"
+#include "ulp/data/dataset.h"
+#include "ulp/data/image.h"
+#include "ulp/data/temp.h"
+
+namespace ulp {
+namespace {
+
+using Bytes = std::vector<uint8_t>;
+
+std::string big_endian(uint32_t x) {
+  return {static_cast<char>(x >> 24), static_cast<char>(x >> 16), static_cast<char>(x >> 8),
+          static_cast<char>(x)};
+}
+
+std::string chunk(const std::string& type, const std::string& data) {
+  const std::string body = type + data;
+  const auto crc = ::crc32(0, reinterpret_cast<const Bytef*>(body.data()), static_cast<uInt>(body.size()));
+  return big_endian(static_cast<uint32_t>(data.size())) + body + big_endian(static_cast<uint32_t>(crc));
+}
+
+enum Colour : char { kGrey = 0, kRgb = 2, kPalette = 3, kGreyAlpha = 4, kRgba = 6 };
+
+// A PNG file written by hand: rows are the bytes as they stand in the file, `more` are chunks before them.
+std::string png(uint32_t height, uint32_t width, Colour colour, const Bytes& rows, char depth = 8,
+                const std::string& more = "") {
+  std::string raw;
+  const size_t row_bytes = rows.size() / height;
+  for (size_t y = 0; y < height; ++y) {
+    raw += '\0';  // no filter
+    raw.append(rows.begin() + static_cast<ptrdiff_t>(y * row_bytes),
+               rows.begin() + static_cast<ptrdiff_t>((y + 1) * row_bytes));
+  }
+  std::string packed(::compressBound(raw.size()), '\0');
+  uLongf size = packed.size();
+  EXPECT_EQ(::compress(reinterpret_cast<Bytef*>(packed.data()), &size,
+                       reinterpret_cast<const Bytef*>(raw.data()), raw.size()),
+            Z_OK);
+  packed.resize(size);
+  return "\x89PNG\r\n\x1a\n" +
+         chunk("IHDR", big_endian(width) + big_endian(height) + std::string{depth, colour, 0, 0, 0}) + more +
+         chunk("IDAT", packed) + chunk("IEND", "");
+}
+
+std::string jpeg(uint32_t height, uint32_t width, int channels, const Bytes& bytes) {
+  jpeg_compress_struct compress{};
+  jpeg_error_mgr errors{};
+  compress.err = jpeg_std_error(&errors);
+  jpeg_create_compress(&compress);
+  unsigned char* out = nullptr;
+  unsigned long size = 0;  // NOLINT: libjpeg's type
+  jpeg_mem_dest(&compress, &out, &size);
+  compress.image_height = height;
+  compress.image_width = width;
+  compress.input_components = channels;
+  compress.in_color_space = channels == 1 ? JCS_GRAYSCALE : channels == 3 ? JCS_RGB : JCS_CMYK;
+  jpeg_set_defaults(&compress);
+  jpeg_set_quality(&compress, 100, TRUE);
+  jpeg_start_compress(&compress, TRUE);
+  while (compress.next_scanline < height) {
+    auto* row =
+        const_cast<JSAMPLE*>(&bytes[size_t{compress.next_scanline} * width * static_cast<size_t>(channels)]);
+    jpeg_write_scanlines(&compress, &row, 1);
+  }
+  jpeg_finish_compress(&compress);
+  jpeg_destroy_compress(&compress);
+  std::string file(reinterpret_cast<char*>(out), size);
+  std::free(out);
+  return file;
+}
+
+Bytes ramp(size_t count, int step = 7) {
+  Bytes bytes(count);
+  for (size_t i = 0; i < count; ++i) bytes[i] = static_cast<uint8_t>(i * static_cast<size_t>(step));
+  return bytes;
+}
+
+class Image : public ::testing::Test {
+ protected:
+  Picture read(const std::string& bytes) const {
+    put(path_, bytes);
+    return read_picture(path_);
+  }
+  std::string said(const std::string& bytes) const {
+    return complaint_of([&] { read(bytes); }, path_);
+  }
+  void expect(const std::string& file, size_t channels, const Bytes& bytes) const {
+    const Picture got = read(file);
+    EXPECT_EQ(got.channels, channels);
+    EXPECT_EQ(got.bytes, bytes);
+  }
+
+  TempFolder folder_;
+  const std::string path_ = folder_ / "picture";
+};
+
+TEST_F(Image, ReadsEveryKindOfPng) {
+  const Picture grey = read(png(2, 3, kGrey, ramp(6)));
+  EXPECT_EQ(std::vector({grey.height, grey.width, grey.channels}), (std::vector<size_t>{2, 3, 1}));
+  EXPECT_EQ(grey.bytes, ramp(6));
+  expect(png(2, 3, kRgb, ramp(18)), 3, ramp(18));
+  expect(png(1, 8, kGrey, {0b10110001}, 1), 1, {255, 0, 255, 255, 0, 0, 0, 255});
+  expect(png(1, 4, kGrey, {0b00011011}, 2), 1, {0, 85, 170, 255});
+  expect(png(1, 2, kGrey, {0x5f}, 4), 1, {85, 255});
+  expect(png(1, 3, kGrey, {0, 0, 0x80, 0x80, 0xff, 0xff}, 16), 1, {0, 128, 255});
+  const std::string palette = chunk("PLTE", std::string("\1\2\3\4\5\6\7\x08\x09", 9));
+  expect(png(1, 3, kPalette, {2, 0, 1}, 8, palette), 3, {7, 8, 9, 1, 2, 3, 4, 5, 6});
+  // A gamma changes nothing: the bytes are the bytes.
+  expect(png(1, 2, kGrey, {10, 200}, 8, chunk("gAMA", big_endian(100000))), 1, {10, 200});
+}
+
+TEST_F(Image, DropsAlphaOnlyWhereItIsOpaque) {
+  expect(png(1, 2, kGreyAlpha, {7, 255, 9, 255}), 1, {7, 9});
+  expect(png(1, 2, kRgba, {1, 2, 3, 255, 4, 5, 6, 255}), 3, {1, 2, 3, 4, 5, 6});
+  EXPECT_EQ(said(png(1, 2, kRgba, {1, 2, 3, 255, 4, 5, 6, 254})),
+            "[image] F has transparent pixels, the first at row 0, column 1: flatten it to grey or RGB");
+  // A transparent colour, used and not.
+  const std::string seven = chunk("tRNS", std::string("\0\7", 2));
+  EXPECT_NE(said(png(1, 2, kGrey, {7, 9}, 8, seven)), "");
+  expect(png(1, 2, kGrey, {8, 9}, 8, seven), 1, {8, 9});
+}
+
+TEST_F(Image, ReadsJpeg) {
+  const Picture flat = read(jpeg(16, 24, 1, Bytes(384, 77)));
+  EXPECT_EQ(std::vector({flat.height, flat.width, flat.channels}), (std::vector<size_t>{16, 24, 1}));
+  EXPECT_EQ(flat.bytes, Bytes(384, 77));
+  const Bytes smooth = [] {
+    Bytes bytes;
+    for (size_t i = 0; i < 1024; ++i) {
+      const auto y = static_cast<uint8_t>(i / 32), x = static_cast<uint8_t>(i % 32);
+      for (const int value : {4 * y + 20, 6 * x + 10, 200 - 3 * y})
+        bytes.push_back(static_cast<uint8_t>(value));
+    }
+    return bytes;
+  }();
+  const Picture colour = read(jpeg(32, 32, 3, smooth));
+  ASSERT_EQ(colour.bytes.size(), smooth.size());
+  EXPECT_EQ(colour.channels, 3u);
+  for (size_t i = 0; i < smooth.size(); ++i) ASSERT_NEAR(colour.bytes[i], smooth[i], 8) << i;
+  EXPECT_EQ(said(jpeg(8, 8, 4, Bytes(256, 9))),
+            "[image] F has 4 colour channels (CMYK?): save it as grey or RGB");
+}
+
+TEST_F(Image, RefusesFilesCutAnywhere) {
+  const Bytes noise = ramp(1200, 89);
+  for (const std::string& whole :
+       {png(20, 20, kRgb, noise), jpeg(20, 20, 3, noise), jpeg(20, 20, 1, noise)}) {
+    EXPECT_EQ(said(whole), "");
+    for (size_t size = 0; size < whole.size(); ++size) {
+      const std::string text = said(whole.substr(0, size));
+      ASSERT_TRUE(text.starts_with("[image] F is ")) << size << ": " << text;
+    }
+  }
+  const std::string whole = png(2, 2, kGrey, ramp(4));
+  EXPECT_EQ(said(whole.substr(0, whole.size() - 1)), "[image] F is a damaged PNG file: it is cut short");
+}
+
+TEST_F(Image, RefusesWhatIsNoPicture) {
+  EXPECT_EQ(said(""), "[image] F is neither a PNG nor a JPEG file");
+  EXPECT_EQ(said("GIF89a and so on"), "[image] F is neither a PNG nor a JPEG file");
+  EXPECT_EQ(complaint_of([&] { read_picture(folder_ / "none"); }, folder_ / "none"),
+            "[image] cannot read F: No such file or directory");
+  std::string large = png(1, 1, kGrey, {0});
+  large.replace(8, 25,
+                chunk("IHDR", big_endian(900000) + big_endian(900000) + std::string("\x08\0\0\0\0", 5)));
+  EXPECT_EQ(said(large), "[image] F claims 900000x900000 pixels: at most 2^26 in all");
+}
+
+// Whatever is done to a file, it is read or refused with an Error; anything else ends the test.
+TEST_F(Image, SurvivesDamage) {
+  std::mt19937 random(1);
+  const auto below = [&](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(random); };
+  const Bytes noise = ramp(243, 89);
+  const std::string files[] = {png(9, 9, kRgb, noise), jpeg(9, 9, 3, noise), jpeg(9, 9, 1, noise)};
+  int seen = 0, refused = 0;
+  for (int round = 0; round < 6000; ++round) {
+    std::string file = files[below(3)];
+    for (size_t times = 1 + below(3); times > 0; --times) {
+      const size_t at = below(file.size());
+      below(2) ? file[at] = static_cast<char>(below(256)) : file[at] = static_cast<char>(file[at] ^ 1);
+    }
+    try {
+      const Picture got = read(file);
+      ASSERT_EQ(got.bytes.size(), got.height * got.width * got.channels);
+      ++seen;
+    } catch (const Error& error) {
+      ASSERT_EQ(std::string_view(error.what()).find('\n'), std::string_view::npos);
+      ++refused;
+    }
+  }
+  EXPECT_GT(seen, 100);
+  EXPECT_GT(refused, 1000);
+}
+
+// The obvious way: blow up to a common multiple, cut out the middle, average blocks.
+Bytes slowly_scaled(const Picture& from, size_t height, size_t width) {
+  size_t crop_height = from.height, crop_width = from.width;
+  if (from.height * width < from.width * height) {
+    crop_width = std::max<size_t>(1, from.height * width / height);
+  } else {
+    crop_height = std::max<size_t>(1, from.width * height / width);
+  }
+  const size_t top = (from.height - crop_height) / 2, left = (from.width - crop_width) / 2;
+  Bytes to;
+  for (size_t y = 0; y < height; ++y) {
+    for (size_t x = 0; x < width; ++x) {
+      for (size_t c = 0; c < from.channels; ++c) {
+        double sum = 0;
+        for (size_t v = y * crop_height; v < (y + 1) * crop_height; ++v) {
+          for (size_t u = x * crop_width; u < (x + 1) * crop_width; ++u) {
+            sum += from.bytes[((top + v / height) * from.width + left + u / width) * from.channels + c];
+          }
+        }
+        to.push_back(
+            static_cast<uint8_t>(std::floor(0.5 + sum / static_cast<double>(crop_height * crop_width))));
+      }
+    }
+  }
+  return to;
+}
+
+RC_GTEST_PROP(ScaleProperty, AveragesByArea, ()) {
+  const auto side = rc::gen::inRange<size_t>(1, 13);
+  Picture from{*side, *side, *rc::gen::element<size_t>(1, 3), {}};
+  from.bytes =
+      *rc::gen::container<Bytes>(from.height * from.width * from.channels, rc::gen::arbitrary<uint8_t>());
+  const size_t height = *side, width = *side;
+  const Picture got = scaled(from, height, width);
+  RC_ASSERT(got.height == height && got.width == width && got.channels == from.channels);
+  RC_ASSERT(got.bytes == slowly_scaled(from, height, width));
+}
+
+class Folder : public ::testing::Test {
+ protected:
+  void add(const std::string& name, const std::string& bytes) const {
+    const std::string path = folder_ / name;
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+    put(path, bytes);
+  }
+  ImageSet load(std::optional<int64_t> height = {}, std::optional<int64_t> width = {}) const {
+    return load_dataset("folder", {.dir = folder_.path(), .height = height, .width = width});
+  }
+  std::string said(std::optional<int64_t> height = {}, std::optional<int64_t> width = {}) const {
+    return complaint_of([&] { load(height, width); }, folder_.path());
+  }
+
+  // Two classes, three and two pictures.
+  void add_small() const {
+    add("train/cat/2.png", png(1, 2, kGrey, {3, 4}));
+    add("train/cat/1.png", png(1, 2, kGrey, {1, 2}));
+    add("train/ape/x.png", png(1, 2, kGrey, {5, 6}));
+    add("train/ape/.hidden", "not a picture");
+    add("test/cat/1.png", png(1, 2, kGrey, {7, 8}));
+    add("test/ape/1.jpg", jpeg(1, 2, 1, {9, 9}));
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(Folder, NumbersClassesAndFilesByName) {
+  add_small();
+  const ImageSet set = load();
+  EXPECT_EQ(set.class_names, (std::vector<std::string>{"ape", "cat"}));
+  EXPECT_EQ(std::vector({set.height, set.width, set.channels, set.classes}),
+            (std::vector<size_t>{1, 2, 1, 2}));
+  EXPECT_EQ(set.train.images, (Bytes{5, 6, 1, 2, 3, 4}));
+  EXPECT_EQ(set.train.labels, (std::vector<int32_t>{0, 1, 1}));
+  EXPECT_EQ(set.test.images, (Bytes{9, 9, 7, 8}));
+  EXPECT_EQ(set.test.labels, (std::vector<int32_t>{0, 1}));
+  EXPECT_NEAR(set.mean[0], 3.5 / 255, 1e-7);
+  std::filesystem::rename(folder_ / "test", folder_ / "val");
+  EXPECT_EQ(load().test.images, set.test.images);
+}
+
+TEST_F(Folder, TurnsGreyIntoColourWhereSomeIsInColour) {
+  add_small();
+  add("test/cat/2.png", png(1, 2, kRgb, {10, 11, 12, 13, 14, 15}));
+  const ImageSet set = load();
+  EXPECT_EQ(set.channels, 3u);
+  EXPECT_EQ(set.train.images, (Bytes{5, 5, 5, 6, 6, 6, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4}));
+  EXPECT_EQ(set.test.images, (Bytes{9, 9, 9, 9, 9, 9, 7, 7, 7, 8, 8, 8, 10, 11, 12, 13, 14, 15}));
+  EXPECT_EQ(set.mean.size(), 3u);
+}
+
+TEST_F(Folder, ScalesOnlyWhenAsked) {
+  add_small();
+  add("train/cat/3.png", png(2, 2, kGrey, {10, 20, 30, 40}));
+  EXPECT_EQ(said(),
+            "[folder] F/train/cat/3.png is 2x2, those before it are 1x2: make all alike, or ask for one "
+            "size");
+  const ImageSet set = load(1, 1);
+  EXPECT_EQ(set.train.images, (Bytes{5, 1, 3, 25}));  // the middle pixel of a row of two is its first
+  EXPECT_EQ(said(1), "[folder] pictures can be scaled to height and width of 1 to 4096, got 1x0");
+  EXPECT_EQ(said(0, 5), "[folder] pictures can be scaled to height and width of 1 to 4096, got 0x5");
+  EXPECT_EQ(said(5, -5), "[folder] pictures can be scaled to height and width of 1 to 4096, got 5x-5");
+}
+
+TEST_F(Folder, IsTheSameForAnyNumberOfThreads) {
+  for (int i = 0; i < 60; ++i) {
+    add(fmt::format("train/{}/{}.png", i % 3, i), png(2, 2, kGrey, ramp(4, i)));
+    add(fmt::format("test/{}/{}.jpeg", i % 3, i), jpeg(2, 2, 1, ramp(4, i)));
+  }
+  const int before = thread_count();
+  set_thread_count(1);
+  const ImageSet one = load();
+  for (const int threads : {2, 7}) {
+    set_thread_count(threads);
+    const ImageSet other = load();
+    EXPECT_EQ(one.train.images, other.train.images);
+    EXPECT_EQ(one.train.labels, other.train.labels);
+    EXPECT_EQ(one.test.images, other.test.images);
+  }
+  set_thread_count(before);
+}
+
+TEST_F(Folder, SaysWhatIsWrong) {
+  std::filesystem::create_directories(folder_ / "train");
+  EXPECT_EQ(said(), "[folder] F has neither test/ nor val/ beside train/");
+  std::filesystem::create_directories(folder_ / "test");
+  EXPECT_EQ(said(), "[folder] F/train holds no pictures: put them into F/train/CLASS/");
+  std::filesystem::create_directories(folder_ / "train/cat");
+  EXPECT_EQ(said(), "[folder] F/train/cat holds no pictures: a class needs at least one");
+  add_small();
+  add("train/readme", "hello");
+  EXPECT_EQ(said(), "[folder] cannot read folder F/train/readme: Not a directory");
+  std::filesystem::remove(folder_ / "train/readme");
+  add("test/dog/1.png", png(1, 2, kGrey, {7, 8}));
+  EXPECT_EQ(said(), "[folder] F/test/dog is a class that the training pictures do not have");
+  std::filesystem::remove_all(folder_ / "test/dog");
+  EXPECT_EQ(said(), "");
+  add("train/cat/notes.txt", "hello");
+  EXPECT_EQ(said(), "[image] F/train/cat/notes.txt is neither a PNG nor a JPEG file");
+  std::filesystem::remove(folder_ / "train/cat/notes.txt");
+  std::filesystem::create_directories(folder_ / "train/cat/more");
+  EXPECT_EQ(said(), "[image] cannot read F/train/cat/more: Is a directory");
+}
+
+}  // namespace
+}  // namespace ulp

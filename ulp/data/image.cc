@@ -1,0 +1,288 @@
+#include "ulp/data/image.h"
+
+// jpeglib.h needs size_t and FILE before it.
+#include <cstdio>
+// and png.h before setjmp.h
+#include <jerror.h>
+#include <jpeglib.h>
+#include <png.h>
+
+#include <algorithm>
+#include <array>
+#include <csetjmp>
+#include <cstring>
+
+#include "ulp/base/error.h"
+#include "ulp/data/readers.h"
+
+namespace ulp {
+namespace {
+
+constexpr uint64_t kMostPixels = uint64_t{1} << 26;
+constexpr size_t kMostBytes = size_t{1} << 30;  // of a file
+
+// Both libraries report by a call that must not return. Exceptions may not cross C, so the call writes a
+// message and jumps back; between the jump's two ends stand no objects with destructors.
+struct Report {
+  std::array<char, 256> text{};
+
+  void set(const char* message) { std::snprintf(text.data(), text.size(), "%s", message); }
+};
+
+struct Header {
+  uint32_t height = 0, width = 0, channels = 0;
+};
+
+void check_size(const std::string& path, const Header& header) {
+  if (uint64_t{header.height} * header.width > kMostPixels) {
+    fail("image", "{} claims {}x{} pixels: at most 2^26 in all", path, header.height, header.width);
+  }
+}
+
+// PNG
+
+struct PngSource {
+  std::span<const uint8_t> left;
+};
+
+void png_read(png_structp png, png_bytep to, size_t bytes) {
+  auto* const source = static_cast<PngSource*>(png_get_io_ptr(png));
+  if (bytes > source->left.size()) png_error(png, "it is cut short");
+  std::memcpy(to, source->left.data(), bytes);
+  source->left = source->left.subspan(bytes);
+}
+
+[[noreturn]] void png_fail(png_structp png, png_const_charp message) {
+  static_cast<Report*>(png_get_error_ptr(png))->set(message);
+  png_longjmp(png, 1);
+}
+
+void png_ignore(png_structp, png_const_charp) {}
+
+class PngDecoder {
+ public:
+  explicit PngDecoder(std::span<const uint8_t> bytes) : source_{bytes} {
+    png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, &report_, png_fail, png_ignore);
+    if (png_) info_ = png_create_info_struct(png_);
+    if (!info_) {
+      png_destroy_read_struct(&png_, nullptr, nullptr);
+      fail("image", "libpng cannot start: out of memory, or another version than it was built for");
+    }
+    png_set_read_fn(png_, &source_, png_read);
+  }
+  PngDecoder(const PngDecoder&) = delete;
+  PngDecoder& operator=(const PngDecoder&) = delete;
+  ~PngDecoder() { png_destroy_read_struct(&png_, &info_, nullptr); }
+
+  // False with a report. 1 to 4 channels of 8 bits.
+  bool header(Header& header) {
+    if (setjmp(png_jmpbuf(png_))) return false;
+    png_read_info(png_, info_);
+    png_set_expand(png_);  // palettes to RGB, few bits of grey to 8, a transparent colour to alpha
+    png_set_scale_16(png_);
+    png_set_interlace_handling(png_);
+    png_read_update_info(png_, info_);
+    header = {png_get_image_height(png_, info_), png_get_image_width(png_, info_),
+              png_get_channels(png_, info_)};
+    return true;
+  }
+
+  bool pixels(uint8_t** rows) {
+    if (setjmp(png_jmpbuf(png_))) return false;
+    png_read_image(png_, rows);
+    png_read_end(png_, nullptr);
+    return true;
+  }
+
+  const char* report() const { return report_.text.data(); }
+
+ private:
+  Report report_;
+  PngSource source_;
+  png_structp png_ = nullptr;
+  png_infop info_ = nullptr;
+};
+
+// Drops the last of `from.channels` channels.
+Picture without_alpha(const std::string& path, Picture from) {
+  const size_t colours = from.channels - 1, pixels = from.height * from.width;
+  for (size_t i = 0; i < pixels; ++i) {
+    const uint8_t* const pixel = &from.bytes[i * from.channels];
+    if (pixel[colours] != 255) {
+      fail("image", "{} has transparent pixels, the first at row {}, column {}: flatten it to grey or RGB",
+           path, i / from.width, i % from.width);
+    }
+    std::copy_n(pixel, colours, &from.bytes[i * colours]);
+  }
+  from.channels = colours;
+  from.bytes.resize(pixels * colours);
+  return from;
+}
+
+Picture read_png(const std::string& path, std::span<const uint8_t> bytes) {
+  PngDecoder decoder(bytes);
+  Header header;
+  const auto damaged = [&] { fail("image", "{} is a damaged PNG file: {}", path, decoder.report()); };
+  if (!decoder.header(header)) damaged();
+  check_size(path, header);
+  Picture picture{header.height, header.width, header.channels, {}};
+  const size_t row_bytes = picture.width * picture.channels;
+  picture.bytes.resize(picture.height * row_bytes);
+  std::vector<uint8_t*> rows(picture.height);
+  for (size_t y = 0; y < rows.size(); ++y) rows[y] = &picture.bytes[y * row_bytes];
+  if (!decoder.pixels(rows.data())) damaged();
+  const bool alpha = picture.channels % 2 == 0;
+  return alpha ? without_alpha(path, std::move(picture)) : picture;
+}
+
+// JPEG
+
+struct JpegErrors {
+  jpeg_error_mgr manager;  // first, so that a pointer to it is a pointer to all
+  Report report;
+  std::jmp_buf jump;
+};
+
+[[noreturn]] void jpeg_fail(j_common_ptr jpeg) {
+  auto* const errors = reinterpret_cast<JpegErrors*>(jpeg->err);
+  std::array<char, JMSG_LENGTH_MAX> text{};
+  jpeg->err->format_message(jpeg, text.data());
+  errors->report.set(text.data());
+  std::longjmp(errors->jump, 1);
+}
+
+// libjpeg fills what is missing with grey and warns; here that is an error. These change no pixel:
+void jpeg_warn(j_common_ptr jpeg, int level) {
+  const int code = jpeg->err->msg_code;
+  const bool harmless = code == JWRN_EXTRANEOUS_DATA || code == JWRN_JFIF_MAJOR || code == JWRN_ADOBE_XFORM;
+  if (level < 0 && !harmless) jpeg_fail(jpeg);
+}
+
+class JpegDecoder {
+ public:
+  JpegDecoder() {
+    jpeg_.err = jpeg_std_error(&errors_.manager);
+    errors_.manager.error_exit = jpeg_fail;
+    errors_.manager.emit_message = jpeg_warn;
+  }
+  JpegDecoder(const JpegDecoder&) = delete;
+  JpegDecoder& operator=(const JpegDecoder&) = delete;
+  ~JpegDecoder() { jpeg_destroy_decompress(&jpeg_); }
+
+  // False with a report. 1 or 3 channels; 4 for CMYK, of which no pixels can be had.
+  bool header(std::span<const uint8_t> bytes, Header& header) {
+    if (setjmp(errors_.jump)) return false;
+    jpeg_create_decompress(&jpeg_);
+    jpeg_mem_src(&jpeg_, bytes.data(), bytes.size());
+    jpeg_read_header(&jpeg_, TRUE);
+    header = {jpeg_.image_height, jpeg_.image_width, static_cast<uint32_t>(jpeg_.num_components)};
+    return true;
+  }
+
+  bool pixels(uint8_t** rows) {
+    if (setjmp(errors_.jump)) return false;
+    jpeg_.out_color_space = jpeg_.num_components == 1 ? JCS_GRAYSCALE : JCS_RGB;
+    jpeg_.dct_method = JDCT_ISLOW;  // the exact one: the same bytes with and without vector units
+    jpeg_start_decompress(&jpeg_);
+    while (jpeg_.output_scanline < jpeg_.output_height) {
+      jpeg_read_scanlines(&jpeg_, rows + jpeg_.output_scanline, jpeg_.output_height - jpeg_.output_scanline);
+    }
+    jpeg_finish_decompress(&jpeg_);
+    return true;
+  }
+
+  const char* report() const { return errors_.report.text.data(); }
+
+ private:
+  JpegErrors errors_{};
+  jpeg_decompress_struct jpeg_{};
+};
+
+Picture read_jpeg(const std::string& path, std::span<const uint8_t> bytes) {
+  JpegDecoder decoder;
+  Header header;
+  const auto damaged = [&] { fail("image", "{} is a damaged JPEG file: {}", path, decoder.report()); };
+  if (!decoder.header(bytes, header)) damaged();
+  check_size(path, header);
+  if (header.channels != 1 && header.channels != 3) {
+    fail("image", "{} has {} colour channels (CMYK?): save it as grey or RGB", path, header.channels);
+  }
+  Picture picture{header.height, header.width, header.channels, {}};
+  const size_t row_bytes = picture.width * picture.channels;
+  picture.bytes.resize(picture.height * row_bytes);
+  std::vector<uint8_t*> rows(picture.height);
+  for (size_t y = 0; y < rows.size(); ++y) rows[y] = &picture.bytes[y * row_bytes];
+  if (!decoder.pixels(rows.data())) damaged();
+  return picture;
+}
+
+bool starts_with(std::span<const uint8_t> bytes, std::string_view magic) {
+  return bytes.size() >= magic.size() && std::memcmp(bytes.data(), magic.data(), magic.size()) == 0;
+}
+
+// What share of `crop` old pixels, which begin at `first`, new pixel `at` of `count` covers. Lengths are in
+// units of 1/count of an old pixel, so that all borders are whole numbers; a new pixel has `crop` of them.
+struct Cover {
+  size_t begin, end, crop, count;
+
+  Cover(size_t at, size_t crop_, size_t count_)
+      : begin(at * crop_), end(begin + crop_), crop(crop_), count(count_) {}
+  size_t first() const { return begin / count; }
+  size_t last() const { return (end - 1) / count; }
+  uint64_t weight(size_t old) const {
+    return std::min(end, (old + 1) * count) - std::max(begin, old * count);
+  }
+};
+
+}  // namespace
+
+Picture read_picture(const std::string& path) {
+  FileReader file("image", path);
+  std::vector<uint8_t> bytes;
+  for (size_t got = 1; got > 0;) {
+    const size_t before = bytes.size();
+    bytes.resize(before + (before == 0 ? 64 << 10 : before));
+    got = file.read(std::span(bytes).subspan(before));
+    bytes.resize(before + got);
+    if (bytes.size() > kMostBytes) fail("image", "{} is larger than {} bytes", path, kMostBytes);
+  }
+  if (starts_with(bytes, "\x89PNG\r\n\x1a\n")) return read_png(path, bytes);
+  if (starts_with(bytes, "\xff\xd8\xff")) return read_jpeg(path, bytes);
+  fail("image", "{} is neither a PNG nor a JPEG file", path);
+}
+
+Picture scaled(const Picture& from, size_t height, size_t width) {
+  if (from.height == height && from.width == width) return from;
+  const size_t crop_width = std::clamp<size_t>(from.height * width / height, 1, from.width);
+  const size_t crop_height = std::clamp<size_t>(from.width * height / width, 1, from.height);
+  const size_t top = (from.height - crop_height) / 2, left = (from.width - crop_width) / 2;
+  const uint64_t area = uint64_t{crop_height} * crop_width;
+  Picture to{height, width, from.channels, {}};
+  to.bytes.reserve(height * width * to.channels);
+  for (size_t y = 0; y < height; ++y) {
+    const Cover rows(y, crop_height, height);
+    for (size_t x = 0; x < width; ++x) {
+      const Cover columns(x, crop_width, width);
+      for (size_t c = 0; c < from.channels; ++c) {
+        uint64_t sum = area / 2;
+        for (size_t row = rows.first(); row <= rows.last(); ++row) {
+          for (size_t column = columns.first(); column <= columns.last(); ++column) {
+            const size_t pixel = (top + row) * from.width + left + column;
+            sum += rows.weight(row) * columns.weight(column) * from.bytes[pixel * from.channels + c];
+          }
+        }
+        to.bytes.push_back(static_cast<uint8_t>(sum / area));
+      }
+    }
+  }
+  return to;
+}
+
+std::vector<uint8_t> grey_to_rgb(std::span<const uint8_t> grey) {
+  std::vector<uint8_t> rgb;
+  rgb.reserve(3 * grey.size());
+  for (const uint8_t byte : grey) rgb.insert(rgb.end(), 3, byte);
+  return rgb;
+}
+
+}  // namespace ulp

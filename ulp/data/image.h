@@ -1,0 +1,30 @@
+// Private to the folder: one picture from a PNG or JPEG file, and bringing pictures to one size.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ulp {
+
+struct Picture {
+  size_t height = 0, width = 0, channels = 0;  // 1 (grey) or 3 (RGB) channels
+  std::vector<uint8_t> bytes;                  // (height, width, channels)
+};
+
+// The bytes as the file has them: no gamma, no colour profile, no rotation by EXIF. PNG: grey of fewer than 8
+// bits is spread to 8, 16 bits are scaled to 8, palettes become RGB; an alpha channel is dropped if it is
+// opaque everywhere. JPEG: grey or colour. Transparent pixels, CMYK, damage, a file cut short and more than
+// 2^26 pixels throw an Error that names the file.
+Picture read_picture(const std::string& path);
+
+// The largest window of the new shape in the middle of the picture, scaled: each new pixel is the mean, by
+// area, of what it covers, rounded to nearest. Integers only, so the same everywhere.
+Picture scaled(const Picture& from, size_t height, size_t width);
+
+// Grey repeated in three channels.
+std::vector<uint8_t> grey_to_rgb(std::span<const uint8_t> grey);
+
+}  // namespace ulp

@@ -1,0 +1,69 @@
+#include "ulp/data/shuffle.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "ulp/base/error.h"
+#include "ulp/data/augment.h"
+
+namespace ulp {
+namespace {
+
+// The words of one stream, one after the other.
+class Words {
+ public:
+  Words(uint64_t seed, DataStream stream, uint32_t epoch) : seed_(seed), stream_(stream), epoch_(epoch) {}
+
+  // A number below n, each equally likely. The high word of random * n is that number; the low word tells the
+  // 2^32 mod n products too many, which are drawn again (Lemire, "Fast random integer generation in an
+  // interval").
+  uint32_t below(uint32_t n) {
+    uint64_t product = uint64_t{word()} * n;
+    if (static_cast<uint32_t>(product) < n) {
+      const uint32_t surplus = (0u - n) % n;
+      while (static_cast<uint32_t>(product) < surplus) product = uint64_t{word()} * n;
+    }
+    return static_cast<uint32_t>(product >> 32);
+  }
+
+ private:
+  uint32_t word() {
+    if (taken_ % 4 == 0) block_ = data_words(seed_, stream_, epoch_, taken_ / 4);
+    return block_.word[taken_++ % 4];
+  }
+
+  uint64_t seed_;
+  DataStream stream_;
+  uint32_t epoch_;
+  uint64_t taken_ = 0;
+  PhiloxWords block_{};
+};
+
+// Fisher-Yates from the front, as far as `settled` items.
+void settle(std::span<uint32_t> items, size_t settled, Words words) {
+  if (items.size() > UINT32_MAX) {
+    fail("shuffle", "{} examples are too many: at most 2^32 - 1", items.size());
+  }
+  for (size_t i = 0; i < settled; ++i) {
+    std::swap(items[i], items[i + words.below(static_cast<uint32_t>(items.size() - i))]);
+  }
+}
+
+}  // namespace
+
+void shuffle(std::span<uint32_t> items, uint64_t seed, uint32_t epoch) {
+  settle(items, items.size(), Words(seed, DataStream::shuffle, epoch));
+}
+
+std::vector<uint32_t> choose_subset(size_t total, size_t count, uint64_t seed) {
+  if (count > total) fail("shuffle", "cannot choose {} of {} examples", count, total);
+  std::vector<uint32_t> items(total);
+  std::iota(items.begin(), items.end(), 0u);
+  settle(items, count, Words(seed, DataStream::subset, 0));
+  items.resize(count);
+  std::sort(items.begin(), items.end());
+  return items;
+}
+
+}  // namespace ulp
