@@ -45,9 +45,7 @@ void check_command(const CLI::App& program, int argc, char** argv) {
   ulp::fail("command", "unknown command '{}'; known: {}", first, known);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+void run(int argc, char** argv) {
   CLI::App program("Ulp: neural networks trained in narrow floating point, tensor by tensor.", "ulp");
   program.set_version_flag("--version", ULP_VERSION);
   program.require_subcommand(1);
@@ -58,16 +56,22 @@ int main(int argc, char** argv) {
   ulp::add_datasets_command(program);
   ulp::add_data_command(program);
   ulp::add_demo_command(program);
+  check_command(program, argc, argv);
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::Success& done) {
+    program.exit(done);  // prints the help or the version
+  }
+  check_output();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): what report() throws is out of memory
   // A file-size limit then fails the write, which cleans up after itself, instead of killing the program.
   std::signal(SIGXFSZ, SIG_IGN);
   try {
-    check_command(program, argc, argv);
-    try {
-      program.parse(argc, argv);
-    } catch (const CLI::Success& done) {
-      program.exit(done);  // prints the help or the version
-    }
-    check_output();
+    run(argc, argv);
     return 0;
   } catch (const CLI::ParseError& error) {
     return report(fmt::format("{} (see ulp --help)", error.what()), kBadInput);

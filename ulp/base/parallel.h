@@ -3,8 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
-#include <type_traits>
 
 namespace ulp {
 
@@ -16,17 +14,15 @@ void set_thread_count(int threads);
 class RangeBody {
  public:
   template <typename F>
-  requires(!std::is_same_v<std::remove_cvref_t<F>, RangeBody>)
-      RangeBody(F&& f)  // NOLINT(google-explicit-constructor): a lambda converts at the call
-      : object_(const_cast<void*>(static_cast<const void*>(std::addressof(f)))),
-        call_([](void* object, size_t begin, size_t end) {
-          (*static_cast<std::remove_reference_t<F>*>(object))(begin, end);
+  RangeBody(const F& f)  // NOLINT(google-explicit-constructor): a lambda converts at the call
+      : object_(&f), call_([](const void* object, size_t begin, size_t end) {
+          (*static_cast<const F*>(object))(begin, end);
         }) {}
   void operator()(size_t begin, size_t end) const { call_(object_, begin, end); }
 
  private:
-  void* object_;
-  void (*call_)(void*, size_t, size_t);
+  const void* object_;
+  void (*call_)(const void*, size_t, size_t);
 };
 
 // Calls body(begin, end) for consecutive ranges that cover [0, n). Every range but the last is a multiple of
