@@ -67,25 +67,42 @@ void print_datasets(bool json) {
 
 struct CheckOptions {
   std::string name, data_dir, shape;
+  const CLI::Option *data_dir_option = nullptr, *shape_option = nullptr;  // which tell "" from nothing
   bool json = false;
 };
 
 // "6000 each", or the number of each class.
 void print_class_counts(std::string_view part, const std::vector<size_t>& counts) {
   if (std::all_of(counts.begin(), counts.end(), [&](size_t count) { return count == counts[0]; })) {
-    fmt::print("  {:<16}{} each\n", part, counts[0]);
+    fmt::print("  {:<22}{} each\n", part, counts[0]);
     return;
   }
   for (size_t i = 0; i < counts.size(); i += kClassesInARow) {
     const auto row = std::span(counts).subspan(i, std::min(kClassesInARow, counts.size() - i));
-    fmt::print("  {:<16}{}\n", i == 0 ? part : "", fmt::join(row, " "));
+    fmt::print("  {:<22}{}\n", i == 0 ? part : "", fmt::join(row, " "));
   }
 }
+
+// A name with control characters, which a terminal might obey, as '?': bytes below 32, 127, and UTF-8's c2 80
+// to c2 9f.
+std::string printable(std::string name) {
+  for (size_t i = 0; i < name.size(); ++i) {
+    const auto byte = static_cast<uint8_t>(name[i]);
+    if (byte < 32 || byte == 127) name[i] = '?';
+    if (byte == 0xc2 && i + 1 < name.size() && static_cast<uint8_t>(name[i + 1]) / 32 == 4) {
+      name.replace(i, 2, "?");
+    }
+  }
+  return name;
+}
+
+// Where mean and deviation are from.
+std::string_view normalise_text(const DatasetInfo& info) { return info.mean.empty() ? "measured" : "recipe"; }
 
 void print_set(const ImageSet& set, const DatasetInfo& info, const std::string& path) {
   fmt::print("{}: {}\n", set.name, info.about);
   const auto line = [](std::string_view name, const std::string& value) {
-    fmt::print("  {:<16}{}\n", name, value);
+    fmt::print("  {:<22}{}\n", name, value);
   };
   // Other counts than the published ones are allowed where the files hold their own, but not passed over.
   const auto counted = [&](size_t count, size_t published) {
@@ -97,18 +114,23 @@ void print_set(const ImageSet& set, const DatasetInfo& info, const std::string& 
   line("train", counted(set.train.count(), info.train));
   line("test", counted(set.test.count(), info.test));
   line("classes", std::to_string(set.classes));
-  for (size_t i = 0; i < set.class_names.size(); ++i) line("", fmt::format("{} {}", i, set.class_names[i]));
+  for (size_t i = 0; i < set.class_names.size(); ++i) {
+    line("", fmt::format("{} {}", i, printable(set.class_names[i])));
+  }
   print_class_counts("train a class", class_counts(set, set.train));
   print_class_counts("test a class", class_counts(set, set.test));
-  line("mean", fmt::format("{}", fmt::join(set.mean, " ")));
-  line("deviation", fmt::format("{}", fmt::join(set.deviation, " ")));
+  line(fmt::format("mean ({})", normalise_text(info)), fmt::format("{}", fmt::join(set.mean, " ")));
+  line(fmt::format("deviation ({})", normalise_text(info)), fmt::format("{}", fmt::join(set.deviation, " ")));
 }
 
 void check(const CheckOptions& options) {
   const DatasetInfo& info = find_dataset(options.name);
+  if (options.data_dir_option->count() > 0 && options.data_dir.empty()) {
+    fail("data", "--data-dir is empty: name a folder, or leave it out");
+  }
   DataRequest request;
   request.dir = options.data_dir;
-  if (!options.shape.empty()) parse_image_shape(options.shape, request);
+  if (options.shape_option->count() > 0) parse_image_shape(options.shape, request);
   const DatasetPlace place = locate(info, options.data_dir);
   if (!place.path) {
     if (options.json) {
@@ -130,6 +152,7 @@ void check(const CheckOptions& options) {
               {"test", set.test.count()},
               {"train_per_class", class_counts(set, set.train)},
               {"test_per_class", class_counts(set, set.test)},
+              {"normalise", normalise_text(info)},
               {"mean", set.mean},
               {"deviation", set.deviation}});
 }
@@ -153,10 +176,12 @@ void add_data_command(CLI::App& program) {
       "Read a data set and say what it holds, or where it was looked for and how to get it (exit 2)");
   auto options = std::make_shared<CheckOptions>();
   command->add_option("NAME", options->name, "See ulp datasets")->required();
-  command->add_option("--data-dir", options->data_dir,
-                      "Look in this folder alone, not where ULP_DATA says or where Debian puts it");
-  command->add_option("--image-shape", options->shape,
-                      "HxW: folder scales its pictures to it; HxW or HxWxC: synthetic makes such images");
+  options->data_dir_option =
+      command->add_option("--data-dir", options->data_dir,
+                          "Look in this folder alone, not where ULP_DATA says or where Debian puts it");
+  options->shape_option =
+      command->add_option("--image-shape", options->shape,
+                          "HxW: folder scales its pictures to it; HxW or HxWxC: synthetic makes such images");
   command->add_flag("--json", options->json, "Print JSON");
   command->footer(
       "Examples:\n"

@@ -1,12 +1,15 @@
 #include "ulp/data/dataset.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
 
 #include "ulp/base/error.h"
+#include "ulp/data/augment.h"
 #include "ulp/data/readers.h"
 
 namespace ulp {
@@ -24,8 +27,8 @@ const std::array<DatasetInfo, 6>& table() {
        10,
        60000,
        10000,
-       {0.2860f},
-       {0.3530f},
+       {},
+       {},
        "train-images-idx3-ubyte",
        {"fashion-mnist", "FashionMNIST/raw"},
        "/usr/share/datasets/fashion-mnist",
@@ -39,8 +42,8 @@ const std::array<DatasetInfo, 6>& table() {
        10,
        60000,
        10000,
-       {0.1307f},
-       {0.3081f},
+       {},
+       {},
        "train-images-idx3-ubyte",
        {"mnist", "MNIST/raw"},
        "",
@@ -111,10 +114,13 @@ const std::array<DatasetInfo, 6>& table() {
   return rows;
 }
 
-bool holds(const DatasetInfo& info, const std::string& folder) {
+bool holds(const DatasetInfo& info, const std::string& folder, std::error_code& error) {
   const std::string marker = folder + "/" + std::string(info.marker);
-  std::error_code ignored;
-  return fs::exists(marker, ignored) || fs::exists(marker + ".gz", ignored);
+  return fs::exists(marker, error) || (info.read == read_idx && fs::exists(marker + ".gz", error));
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 // Refuses what would otherwise be ignored without a word.
@@ -132,9 +138,10 @@ void check_request(const DatasetInfo& info, const DataRequest& r) {
 
 void check_part(const ImageSet& set, std::string_view part, const Examples& examples) {
   if (examples.count() == 0) fail("data", "{} has no {} examples", set.name, part);
-  if (examples.images.size() != examples.count() * set.image_bytes()) {
+  const size_t bytes = set.image_bytes();
+  if (examples.images.size() % bytes != 0 || examples.images.size() / bytes != examples.count()) {
     fail("data", "{} has {} {} labels and {} bytes of images: {} a label would be right", set.name,
-         examples.count(), part, examples.images.size(), set.image_bytes());
+         examples.count(), part, examples.images.size(), bytes);
   }
   for (size_t i = 0; i < examples.count(); ++i) {
     const int32_t label = examples.labels[i];
@@ -159,7 +166,7 @@ const DatasetInfo& find_dataset(std::string_view name) {
 }
 
 DatasetPlace locate(const DatasetInfo& info, const std::string& data_dir) {
-  if (info.marker.empty()) return {"", {}};
+  if (info.marker.empty()) return {"", {}, {}};
   std::vector<std::string> folders;
   const auto add_below = [&](const std::string& root) {
     for (const std::string_view sub : info.subfolders) folders.push_back(root + "/" + std::string(sub));
@@ -175,21 +182,30 @@ DatasetPlace locate(const DatasetInfo& info, const std::string& data_dir) {
   DatasetPlace place;
   for (const std::string& folder : folders) {
     place.looked.push_back(folder);
-    if (!holds(info, folder)) continue;
-    place.path = folder;
-    break;
+    std::error_code error;
+    if (holds(info, folder, error)) {
+      place.path = folder;
+      break;
+    }
+    if (error == std::errc::permission_denied) place.denied.push_back(folder);
   }
   return place;
 }
 
 std::string absence(const DatasetInfo& info, const DatasetPlace& place) {
-  std::string looked;
-  for (const std::string& folder : place.looked) looked += (looked.empty() ? "" : ", ") + folder;
+  if (!place.denied.empty()) {
+    return fmt::format("cannot look for {} in {}: permission denied", info.name, joined(place.denied));
+  }
+  std::string use;
+  if (info.system.empty()) {
+    use = fmt::format(", then --data-dir THAT FOLDER, or put it at $ULP_DATA/{}", info.subfolders[0]);
+  } else if (std::find(place.looked.begin(), place.looked.end(), info.system) == place.looked.end()) {
+    use = ", and leave out --data-dir";
+  }
   return fmt::format("{} is not there: {}; to get it: {}{}", info.name,
-                     looked.empty() ? "neither --data-dir nor ULP_DATA names a folder"
-                                    : fmt::format("no {} in {}", info.marker, looked),
-                     info.get,
-                     info.system.empty() ? ", and name that folder with --data-dir or ULP_DATA" : "");
+                     place.looked.empty() ? "neither --data-dir nor ULP_DATA names a folder"
+                                          : fmt::format("no {} in {}", info.marker, joined(place.looked)),
+                     info.get, use);
 }
 
 ImageSet load_dataset(std::string_view name, const DataRequest& request) {
@@ -214,6 +230,10 @@ void check_set(const ImageSet& set) {
     fail("data", "{} has images of {}x{}x{} in {} classes: none of them may be 0", set.name, set.height,
          set.width, set.channels, set.classes);
   }
+  if (set.height > std::numeric_limits<size_t>::max() / set.width / set.channels) {
+    fail("data", "{} has images of {}x{}x{}: their bytes are too many to count", set.name, set.height,
+         set.width, set.channels);
+  }
   if (set.mean.size() != set.channels || set.deviation.size() != set.channels) {
     fail("data", "{} has {} channels, {} means and {} deviations: there must be one for each", set.name,
          set.channels, set.mean.size(), set.deviation.size());
@@ -222,6 +242,11 @@ void check_set(const ImageSet& set) {
     if (!std::isfinite(set.mean[c]) || !std::isfinite(set.deviation[c]) || set.deviation[c] <= 0) {
       fail("data", "{} has mean {} and deviation {} in channel {}: finite, the deviation positive, is right",
            set.name, set.mean[c], set.deviation[c], c);
+    }
+    const Normalise n = make_normalise(set.mean[c], set.deviation[c]);
+    if (!std::isfinite(n.scale) || !std::isfinite(normalised(0, n)) || !std::isfinite(normalised(255, n))) {
+      fail("data", "{} has mean {} and deviation {} in channel {}: normalised bytes overflow", set.name,
+           set.mean[c], set.deviation[c], c);
     }
   }
   check_part(set, "training", set.train);

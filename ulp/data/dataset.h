@@ -23,7 +23,8 @@ struct Examples {
 struct ImageSet {
   std::string name;
   size_t height = 0, width = 0, channels = 0, classes = 0;
-  std::vector<float> mean, deviation;    // (channels), of byte / 255 over the training images
+  // (channels), of byte / 255: the usual recipe's constants, or measured over the training images (measure).
+  std::vector<float> mean, deviation;
   std::vector<std::string> class_names;  // (classes), or none where the files name none
   Examples train, test;
 
@@ -44,7 +45,7 @@ struct DatasetInfo {
   std::string_view name, about;
   // As published, after padding; 0 where the files or the request decide.
   size_t height, width, channels, classes, train, test;
-  std::vector<float> mean, deviation;        // (channels); none: measured
+  std::vector<float> mean, deviation;        // (channels), the usual recipe's constants; none: measured
   std::string_view marker;                   // the file or folder that shows a set is there; "": generated
   std::vector<std::string_view> subfolders;  // where it may lie below a data folder
   std::string_view system;                   // where Debian puts it; "" where Debian has none
@@ -61,17 +62,18 @@ const DatasetInfo& find_dataset(std::string_view name);
 struct DatasetPlace {
   std::optional<std::string> path;
   std::vector<std::string> looked;  // as far as it had to look
+  std::vector<std::string> denied;  // those of them that may not be searched
 };
 DatasetPlace locate(const DatasetInfo& info, const std::string& data_dir);
 
-// One line: the set is not there, where it was looked for, how to get it.
+// One line: the set is not there, where it was looked for, how to get it; or where it may not be looked for.
 std::string absence(const DatasetInfo& info, const DatasetPlace& place);
 
 // Finds, reads and checks a set.
 ImageSet load_dataset(std::string_view name, const DataRequest& request);
 
 // Throws an Error unless sizes are positive, arrays have the sizes they claim, every label is a class, and mean
-// and deviation are finite numbers, the deviation positive.
+// and deviation are finite numbers, the deviation positive, that normalise every byte to a finite number.
 void check_set(const ImageSet& set);
 
 // How many examples each class has.

@@ -39,6 +39,7 @@ TEST(Datasets, HaveTheNamesOfTheCommandLine) {
     EXPECT_EQ(&find_dataset(info.name), &info);
     EXPECT_EQ(info.mean.size(), info.mean.empty() ? 0 : info.channels);
     EXPECT_EQ(info.mean.size(), info.deviation.size());
+    EXPECT_EQ(!info.mean.empty(), info.name.starts_with("cifar")) << info.name;  // the others are measured
     EXPECT_FALSE(info.get.empty());
   }
   EXPECT_EQ(names, (Places{"fashion-mnist", "mnist", "cifar10", "cifar100", "folder", "synthetic"}));
@@ -55,10 +56,12 @@ TEST(Locate, LooksInADataFolderAlone) {
   DatasetPlace place = locate(info, root);
   EXPECT_FALSE(place.path);
   EXPECT_EQ(place.looked, (Places{root + "/fashion-mnist", root + "/FashionMNIST/raw", root}));
-  EXPECT_EQ(absence(info, place),
-            fmt::format("fashion-mnist is not there: no train-images-idx3-ubyte in {0}/fashion-mnist, "
-                        "{0}/FashionMNIST/raw, {0}; to get it: apt-get install dataset-fashion-mnist",
-                        root));
+  EXPECT_EQ(
+      absence(info, place),
+      fmt::format("fashion-mnist is not there: no train-images-idx3-ubyte in {0}/fashion-mnist, "
+                  "{0}/FashionMNIST/raw, {0}; to get it: apt-get install dataset-fashion-mnist, and leave "
+                  "out --data-dir",
+                  root));
   make_file(root + "/train-images-idx3-ubyte.gz");
   EXPECT_EQ(locate(info, root).path, root);
   make_file(root + "/fashion-mnist/train-images-idx3-ubyte");
@@ -73,11 +76,10 @@ TEST(Locate, LooksWhereTheEnvironmentSays) {
   const DatasetInfo& info = find_dataset("cifar10");
   {
     const DataFolder unset("");
-    EXPECT_EQ(
-        absence(info, locate(info, "")),
-        "cifar10 is not there: neither --data-dir nor ULP_DATA names a folder; to get it: download "
-        "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz and unpack it in a folder, and name that "
-        "folder with --data-dir or ULP_DATA");
+    EXPECT_EQ(absence(info, locate(info, "")),
+              "cifar10 is not there: neither --data-dir nor ULP_DATA names a folder; to get it: download "
+              "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz and unpack it in a folder, then "
+              "--data-dir THAT FOLDER, or put it at $ULP_DATA/cifar10");
     // Debian's place, without any setting.
     EXPECT_EQ(locate(find_dataset("fashion-mnist"), "").path, "/usr/share/datasets/fashion-mnist");
   }
@@ -91,6 +93,46 @@ TEST(Locate, LooksWhereTheEnvironmentSays) {
   EXPECT_EQ(locate(find_dataset("fashion-mnist"), "").path, "/usr/share/datasets/fashion-mnist");
   make_file(root + "/fashion-mnist/train-images-idx3-ubyte");
   EXPECT_EQ(locate(find_dataset("fashion-mnist"), "").path, root + "/fashion-mnist");
+}
+
+// Each set's files as they come, in a folder that is then named, or put where the advice says.
+TEST(Locate, FindsWhatIsPutWhereTheAdviceSays) {
+  const std::pair<const char*, const char*> sets[] = {
+      {"mnist", "train-images-idx3-ubyte.gz"},
+      {"cifar10", "cifar-10-batches-bin/data_batch_1.bin"},
+      {"cifar100", "cifar-100-binary/train.bin"},
+      {"folder", "train/cat/1.png"},
+  };
+  for (const auto& [name, file] : sets) {
+    const TempFolder folder;
+    const DataFolder set(folder.path());
+    const DatasetInfo& info = find_dataset(name);
+    const std::string advice = absence(info, locate(info, "")), before = "or put it at $ULP_DATA/";
+    ASSERT_NE(advice.find("--data-dir THAT FOLDER, " + before), advice.npos) << advice;
+    make_file(folder / (std::string("got/") + file));
+    EXPECT_FALSE(locate(info, "").path) << name;
+    EXPECT_TRUE(locate(info, folder / "got").path) << name;
+    std::filesystem::rename(folder / "got", folder / advice.substr(advice.find(before) + before.size()));
+    EXPECT_TRUE(locate(info, "").path) << name;
+  }
+}
+
+TEST(Locate, TakesPackedFilesOnlyWhereTheReaderDoes) {
+  const TempFolder folder;
+  for (const char* name : {"data_batch_1.bin.gz", "train.bin.gz", "train.gz"}) make_file(folder / name);
+  for (const char* name : {"cifar10", "cifar100", "folder"}) {
+    EXPECT_FALSE(locate(find_dataset(name), folder.path()).path) << name;
+  }
+}
+
+TEST(Locate, SaysWhereItMayNotLook) {
+  const TempFolder folder;
+  make_file(folder / "train.bin");
+  const Forbidden forbidden(folder.path());
+  EXPECT_EQ(
+      complaint_of([&] { load_dataset("cifar100", {.dir = folder.path()}); }, folder.path()),
+      "[data] cannot look for cifar100 in F/cifar100, F/cifar-100-binary, F/cifar100/cifar-100-binary, F: "
+      "permission denied");
 }
 
 TEST(Load, RefusesWhatASetDoesNotTake) {
@@ -144,6 +186,24 @@ TEST(CheckSet, RefusesSetsThatAreNotSound) {
   EXPECT_NE(said([](ImageSet& s) { s.deviation[0] = 0; }), "");
   EXPECT_NE(said([](ImageSet& s) { s.deviation[0] = -1; }), "");
   EXPECT_NE(said([](ImageSet& s) { s.mean[0] = std::numeric_limits<float>::infinity(); }), "");
+  EXPECT_NE(said([](ImageSet& s) { s.deviation[1] = 1e-41f; }).find("normalised bytes overflow"),
+            std::string::npos);
+  EXPECT_NE(said([](ImageSet& s) { s.mean[1] = 1e38f; }).find("normalised bytes overflow"),
+            std::string::npos);
+  EXPECT_NE(said([](ImageSet& s) {
+              s.mean[0] = 1e6f;
+              s.deviation[0] = 1e-36f;
+            }).find("normalised bytes overflow"),
+            std::string::npos);
+  // 2^63 * 2 * 2 bytes wrap to none, and 0 of them would fit anything.
+  EXPECT_EQ(said([](ImageSet& s) { s.height = size_t{1} << 63; }),
+            "[data] small has images of 9223372036854775808x2x2: their bytes are too many to count");
+  EXPECT_EQ(said([](ImageSet& s) {
+              s.height = size_t{1} << 61;  // 2^63 bytes each: two of them wrap to none
+              s.train.images.clear();
+            }),
+            "[data] small has 2 training labels and 0 bytes of images: 9223372036854775808 a label would be "
+            "right");
   EXPECT_EQ(said([](ImageSet& s) { s.train = {}; }), "[data] small has no training examples");
   EXPECT_EQ(said([](ImageSet& s) { s.test.images.pop_back(); }),
             "[data] small has 1 test labels and 3 bytes of images: 4 a label would be right");

@@ -3,6 +3,7 @@
 // of theirs. Names that start with a dot are skipped; anything else that is no picture is refused. The set is
 // grey if every picture is, else RGB. Without a size in the request all pictures must have the same.
 #include <algorithm>
+#include <exception>
 #include <filesystem>
 
 #include "ulp/base/error.h"
@@ -56,15 +57,24 @@ class PartReader {
     if (files.empty()) fail("folder", "{} holds no pictures: put them into {}/CLASS/", folder, folder);
 
     std::vector<Picture> pictures;
+    std::vector<std::exception_ptr> errors;  // thrown in the order of the files, whichever thread was first
     for (size_t begin = 0; begin < files.size(); begin += kAtOnce) {
       pictures.assign(std::min(kAtOnce, files.size() - begin), {});
+      errors.assign(pictures.size(), {});
       parallel_for(pictures.size(), 1, [&](size_t first, size_t last) {
         for (size_t i = first; i < last; ++i) {
-          pictures[i] = read_picture(files[begin + i]);
-          if (scale_) pictures[i] = scaled(pictures[i], set_.height, set_.width);
+          try {
+            pictures[i] = read_picture(files[begin + i]);
+            if (scale_) pictures[i] = scaled(pictures[i], set_.height, set_.width);
+          } catch (...) {
+            errors[i] = std::current_exception();
+          }
         }
       });
-      for (size_t i = 0; i < pictures.size(); ++i) append(files[begin + i], pictures[i], labels[begin + i]);
+      for (size_t i = 0; i < pictures.size(); ++i) {
+        if (errors[i]) std::rethrow_exception(errors[i]);
+        append(files[begin + i], pictures[i], labels[begin + i]);
+      }
     }
   }
 
@@ -111,10 +121,10 @@ ImageSet read_folder(const DatasetInfo&, const std::string& place, const DataReq
     set.width = static_cast<size_t>(width);
   }
   const std::string train = place + "/train", test = place + "/test", val = place + "/val";
-  std::error_code ignored;
-  const bool has_test = fs::exists(test, ignored);
-  if (!has_test && !fs::exists(val, ignored))
+  const bool has_test = is_there("folder", test);
+  if (!has_test && !is_there("folder", val)) {
     fail("folder", "{} has neither test/ nor val/ beside train/", place);
+  }
   set.class_names = names_in(train);
   set.classes = set.class_names.size();
   PartReader(set, set.train, scale).read(train);

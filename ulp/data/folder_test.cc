@@ -1,6 +1,7 @@
 // Pictures by class, through PNG and JPEG files written here, whole and damaged.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
+#include <sys/stat.h>
 #include <zlib.h>
 
 #include <cstdio>
@@ -130,6 +131,53 @@ TEST_F(Image, DropsAlphaOnlyWhereItIsOpaque) {
   const std::string seven = chunk("tRNS", std::string("\0\7", 2));
   EXPECT_NE(said(png(1, 2, kGrey, {7, 9}, 8, seven)), "");
   expect(png(1, 2, kGrey, {8, 9}, 8, seven), 1, {8, 9});
+  // Of 16 bits: what rounds to 255 is not yet opaque.
+  expect(png(1, 1, kGreyAlpha, {0x80, 0x80, 0xff, 0xff}, 16), 1, {128});
+  EXPECT_EQ(said(png(1, 1, kGreyAlpha, {0x80, 0x80, 0xff, 0xfe}, 16)),
+            "[image] F has transparent pixels, the first at row 0, column 0: flatten it to grey or RGB");
+  // A colour of the palette, used and not.
+  const std::string colours =
+      chunk("PLTE", std::string("\1\2\3\4\5\6", 6)) + chunk("tRNS", std::string("\xfe", 1));
+  EXPECT_EQ(said(png(1, 2, kPalette, {1, 0}, 8, colours)),
+            "[image] F has transparent pixels, the first at row 0, column 1: flatten it to grey or RGB");
+  expect(png(1, 2, kPalette, {1, 1}, 8, colours), 3, {4, 5, 6, 4, 5, 6});
+}
+
+TEST_F(Image, ScalesSixteenBitsToTheNearest) {
+  for (uint32_t value = 0; value < 65536; value += 51) {
+    expect(png(1, 1, kGrey, {static_cast<uint8_t>(value >> 8), static_cast<uint8_t>(value)}, 16), 1,
+           {static_cast<uint8_t>(std::lround(value / 257.0))});
+  }
+}
+
+TEST_F(Image, RefusesPngThatLibpngWouldPatch) {
+  const std::string palette = chunk("PLTE", std::string("\1\2\3\4\5\6", 6));
+  EXPECT_EQ(said(png(1, 2, kPalette, {1, 2}, 8, palette)),
+            "[image] F is a damaged PNG file: it uses colour 2 of a palette of 2");
+  expect(png(1, 4, kPalette, {0b01000100}, 2, palette), 3, {4, 5, 6, 1, 2, 3, 4, 5, 6, 1, 2, 3});
+  EXPECT_EQ(said(png(1, 4, kPalette, {0b01000111}, 2, palette)),
+            "[image] F is a damaged PNG file: it uses colour 3 of a palette of 2");
+  // Transparency whose checksum is wrong: left out, the picture would be opaque.
+  std::string seven = chunk("tRNS", std::string("\0\7", 2));
+  seven.back() = static_cast<char>(seven.back() ^ 1);
+  EXPECT_EQ(said(png(1, 2, kGrey, {7, 9}, 8, seven)), "[image] F is a damaged PNG file: tRNS: CRC error");
+}
+
+TEST_F(Image, ReadsFilesAsTheyAre) {
+  const std::string file = png(2, 3, kGrey, ramp(6));
+  const gzFile packed = ::gzopen(path_.c_str(), "wb");
+  EXPECT_EQ(::gzwrite(packed, file.data(), static_cast<unsigned>(file.size())),
+            static_cast<int>(file.size()));
+  EXPECT_EQ(::gzclose(packed), Z_OK);
+  EXPECT_EQ(complaint_of([&] { read_picture(path_); }, path_), "[image] F is neither a PNG nor a JPEG file");
+  put(path_, file);
+  std::filesystem::resize_file(path_, (size_t{1} << 30) + 1);  // a hole: refused before it is read
+  EXPECT_EQ(complaint_of([&] { read_picture(path_); }, path_),
+            "[image] F has 1073741825 bytes: at most 1073741824 are read");
+  std::filesystem::remove(path_);
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_EQ(complaint_of([&] { read_picture(path_); }, path_),
+            "[image] cannot read F: it is a pipe or a device, not a file");
 }
 
 TEST_F(Image, ReadsJpeg) {
@@ -321,6 +369,28 @@ TEST_F(Folder, IsTheSameForAnyNumberOfThreads) {
     EXPECT_EQ(one.train.images, other.train.images);
     EXPECT_EQ(one.train.labels, other.train.labels);
     EXPECT_EQ(one.test.images, other.test.images);
+  }
+  set_thread_count(before);
+}
+
+// Damage is found by all threads at once, another size only afterwards and in order.
+TEST_F(Folder, SaysWhatIsWrongWithTheFirstOfAnyNumberOfThreads) {
+  for (int i = 10; i < 70; ++i) {
+    const bool damaged = i >= 39;  // where the second of two threads begins, and before
+    add(fmt::format("train/cat/{}.png", i), damaged ? std::to_string(i) : png(2, 2, kGrey, ramp(4, i)));
+  }
+  add("test/cat/1.png", png(2, 2, kGrey, ramp(4)));
+  const int before = thread_count();
+  for (const int threads : {1, 2, 7}) {
+    set_thread_count(threads);
+    EXPECT_EQ(said(), "[image] F/train/cat/39.png is neither a PNG nor a JPEG file");
+  }
+  add("train/cat/12.png", png(1, 2, kGrey, ramp(2)));
+  for (const int threads : {1, 2, 7}) {
+    set_thread_count(threads);
+    EXPECT_EQ(said(),
+              "[folder] F/train/cat/12.png is 1x2, those before it are 2x2: make all alike, or ask for one "
+              "size");
   }
   set_thread_count(before);
 }

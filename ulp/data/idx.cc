@@ -1,7 +1,6 @@
 // MNIST's layout: a file of images and a file of labels for each part. Numbers are big-endian: two zero bytes,
 // the type of the elements (8: bytes), the number of axes, the length of each axis, the elements.
 #include <algorithm>
-#include <filesystem>
 
 #include "ulp/base/error.h"
 #include "ulp/data/readers.h"
@@ -18,8 +17,7 @@ uint32_t big_endian(std::span<const uint8_t> bytes) {
 // The file under its name or with .gz behind it.
 std::string existing(const std::string& path) {
   for (const std::string& file : {path, path + ".gz"}) {
-    std::error_code ignored;
-    if (std::filesystem::exists(file, ignored)) return file;
+    if (is_there("idx", file)) return file;
   }
   fail("idx", "cannot read {}: neither it nor {}.gz is there", path, path);
 }
@@ -78,8 +76,8 @@ Examples read_part(const std::string& images_path, const std::string& labels_pat
 
 ImageSet read_idx(const DatasetInfo& info, const std::string& place, const DataRequest&) {
   const auto part = [&](const std::string& name) {
-    return read_part(existing(place + "/" + name + "-images-idx3-ubyte"),
-                     existing(place + "/" + name + "-labels-idx1-ubyte"), info.classes);
+    const std::string images = existing(place + "/" + name + "-images-idx3-ubyte");
+    return read_part(images, existing(place + "/" + name + "-labels-idx1-ubyte"), info.classes);
   };
   ImageSet set;
   set.height = set.width = kPadded;

@@ -31,12 +31,25 @@ struct Report {
 
 struct Header {
   uint32_t height = 0, width = 0, channels = 0;
+  uint32_t sample_bytes = 1;  // 2 before 16 bits are scaled to 8
+  bool palette = false;       // samples are places in the palette
 };
 
 void check_size(const std::string& path, const Header& header) {
   if (uint64_t{header.height} * header.width > kMostPixels) {
     fail("image", "{} claims {}x{} pixels: at most 2^26 in all", path, header.height, header.width);
   }
+}
+
+// The samples as the decoder gives them; false with its report.
+template <typename Decoder>
+bool decode(Decoder& decoder, const Header& header, Picture& picture) {
+  picture = {header.height, header.width, header.channels, {}};
+  const size_t row_bytes = picture.width * picture.channels * header.sample_bytes;
+  picture.bytes.resize(picture.height * row_bytes);
+  std::vector<uint8_t*> rows(picture.height);
+  for (size_t y = 0; y < rows.size(); ++y) rows[y] = &picture.bytes[y * row_bytes];
+  return decoder.pixels(rows.data());
 }
 
 // PNG
@@ -69,21 +82,28 @@ class PngDecoder {
       fail("image", "libpng cannot start: out of memory, or another version than it was built for");
     }
     png_set_read_fn(png_, &source_, png_read);
+    // Of critical chunks and of ancillary ones: transparency is ancillary, and damaged it would be left out.
+    png_set_crc_action(png_, PNG_CRC_DEFAULT, PNG_CRC_ERROR_QUIT);
   }
   PngDecoder(const PngDecoder&) = delete;
   PngDecoder& operator=(const PngDecoder&) = delete;
   ~PngDecoder() { png_destroy_read_struct(&png_, &info_, nullptr); }
 
-  // False with a report. 1 to 4 channels of 8 bits.
+  // False with a report. 1 to 4 channels of 8 or 16 bits. Palettes and 16 bits stay as they are: libpng would
+  // make black of a colour that is not there, and opaque of what is almost so.
   bool header(Header& header) {
     if (setjmp(png_jmpbuf(png_))) return false;
     png_read_info(png_, info_);
-    png_set_expand(png_);  // palettes to RGB, few bits of grey to 8, a transparent colour to alpha
-    png_set_scale_16(png_);
+    const bool palette = png_get_color_type(png_, info_) == PNG_COLOR_TYPE_PALETTE;
+    if (palette) {
+      png_set_packing(png_);  // a byte a pixel
+    } else {
+      png_set_expand(png_);  // few bits of grey to 8, a transparent colour to alpha
+    }
     png_set_interlace_handling(png_);
     png_read_update_info(png_, info_);
     header = {png_get_image_height(png_, info_), png_get_image_width(png_, info_),
-              png_get_channels(png_, info_)};
+              png_get_channels(png_, info_), png_get_bit_depth(png_, info_) / 8u, palette};
     return true;
   }
 
@@ -92,6 +112,21 @@ class PngDecoder {
     png_read_image(png_, rows);
     png_read_end(png_, nullptr);
     return true;
+  }
+
+  std::span<const png_color> palette() const {
+    png_colorp colours = nullptr;
+    int count = 0;
+    png_get_PLTE(png_, info_, &colours, &count);
+    return {colours, static_cast<size_t>(count)};
+  }
+
+  // Of the first colours of the palette; the others are opaque.
+  std::span<const uint8_t> palette_alpha() const {
+    png_bytep alpha = nullptr;
+    int count = 0;
+    png_get_tRNS(png_, info_, &alpha, &count, nullptr);
+    return {alpha, static_cast<size_t>(count)};
   }
 
   const char* report() const { return report_.text.data(); }
@@ -103,36 +138,63 @@ class PngDecoder {
   png_infop info_ = nullptr;
 };
 
-// Drops the last of `from.channels` channels.
-Picture without_alpha(const std::string& path, Picture from) {
-  const size_t colours = from.channels - 1, pixels = from.height * from.width;
-  for (size_t i = 0; i < pixels; ++i) {
-    const uint8_t* const pixel = &from.bytes[i * from.channels];
-    if (pixel[colours] != 255) {
-      fail("image", "{} has transparent pixels, the first at row {}, column {}: flatten it to grey or RGB",
-           path, i / from.width, i % from.width);
+[[noreturn]] void fail_transparent(const std::string& path, const Picture& picture, size_t pixel) {
+  fail("image", "{} has transparent pixels, the first at row {}, column {}: flatten it to grey or RGB", path,
+       pixel / picture.width, pixel % picture.width);
+}
+
+// Places in the palette into the colours there.
+Picture with_colours(const std::string& path, const Picture& from, const PngDecoder& decoder) {
+  const std::span<const png_color> palette = decoder.palette();
+  const std::span<const uint8_t> alpha = decoder.palette_alpha();
+  Picture to{from.height, from.width, 3, {}};
+  to.bytes.reserve(3 * from.bytes.size());
+  for (size_t i = 0; i < from.bytes.size(); ++i) {
+    const size_t at = from.bytes[i];
+    if (at >= palette.size()) {
+      fail("image", "{} is a damaged PNG file: it uses colour {} of a palette of {}", path, at,
+           palette.size());
     }
-    std::copy_n(pixel, colours, &from.bytes[i * colours]);
+    if (at < alpha.size() && alpha[at] != 255) fail_transparent(path, from, i);
+    to.bytes.insert(to.bytes.end(), {palette[at].red, palette[at].green, palette[at].blue});
   }
-  from.channels = colours;
-  from.bytes.resize(pixels * colours);
-  return from;
+  return to;
+}
+
+// Drops an alpha channel, the last of 2 or 4, and scales 16 bits to 8, rounded to nearest.
+Picture plain_colours(const std::string& path, const Picture& from, size_t sample_bytes) {
+  const bool alpha = from.channels % 2 == 0;
+  const size_t colours = from.channels - (alpha ? 1 : 0), pixels = from.height * from.width;
+  const uint32_t most = sample_bytes == 2 ? 0xffff : 0xff;
+  Picture to{from.height, from.width, colours, {}};
+  to.bytes.reserve(pixels * colours);
+  const uint8_t* sample = from.bytes.data();
+  const auto next = [&] {
+    uint32_t value = *sample++;
+    if (sample_bytes == 2) value = value << 8 | *sample++;
+    return value;
+  };
+  for (size_t i = 0; i < pixels; ++i) {
+    for (size_t c = 0; c < colours; ++c) {
+      const uint32_t value = next();
+      to.bytes.push_back(static_cast<uint8_t>(sample_bytes == 2 ? (value + 128) / 257 : value));
+    }
+    if (alpha && next() != most) fail_transparent(path, from, i);
+  }
+  return to;
 }
 
 Picture read_png(const std::string& path, std::span<const uint8_t> bytes) {
   PngDecoder decoder(bytes);
   Header header;
+  Picture picture;
   const auto damaged = [&] { fail("image", "{} is a damaged PNG file: {}", path, decoder.report()); };
   if (!decoder.header(header)) damaged();
   check_size(path, header);
-  Picture picture{header.height, header.width, header.channels, {}};
-  const size_t row_bytes = picture.width * picture.channels;
-  picture.bytes.resize(picture.height * row_bytes);
-  std::vector<uint8_t*> rows(picture.height);
-  for (size_t y = 0; y < rows.size(); ++y) rows[y] = &picture.bytes[y * row_bytes];
-  if (!decoder.pixels(rows.data())) damaged();
-  const bool alpha = picture.channels % 2 == 0;
-  return alpha ? without_alpha(path, std::move(picture)) : picture;
+  if (!decode(decoder, header, picture)) damaged();
+  if (header.palette) return with_colours(path, picture, decoder);
+  const bool plain = picture.channels % 2 == 1 && header.sample_bytes == 1;
+  return plain ? picture : plain_colours(path, picture, header.sample_bytes);
 }
 
 // JPEG
@@ -175,7 +237,9 @@ class JpegDecoder {
     jpeg_create_decompress(&jpeg_);
     jpeg_mem_src(&jpeg_, bytes.data(), bytes.size());
     jpeg_read_header(&jpeg_, TRUE);
-    header = {jpeg_.image_height, jpeg_.image_width, static_cast<uint32_t>(jpeg_.num_components)};
+    header.height = jpeg_.image_height;
+    header.width = jpeg_.image_width;
+    header.channels = static_cast<uint32_t>(jpeg_.num_components);
     return true;
   }
 
@@ -207,12 +271,8 @@ Picture read_jpeg(const std::string& path, std::span<const uint8_t> bytes) {
   if (header.channels != 1 && header.channels != 3) {
     fail("image", "{} has {} colour channels (CMYK?): save it as grey or RGB", path, header.channels);
   }
-  Picture picture{header.height, header.width, header.channels, {}};
-  const size_t row_bytes = picture.width * picture.channels;
-  picture.bytes.resize(picture.height * row_bytes);
-  std::vector<uint8_t*> rows(picture.height);
-  for (size_t y = 0; y < rows.size(); ++y) rows[y] = &picture.bytes[y * row_bytes];
-  if (!decoder.pixels(rows.data())) damaged();
+  Picture picture;
+  if (!decode(decoder, header, picture)) damaged();
   return picture;
 }
 
@@ -237,15 +297,7 @@ struct Cover {
 }  // namespace
 
 Picture read_picture(const std::string& path) {
-  FileReader file("image", path);
-  std::vector<uint8_t> bytes;
-  for (size_t got = 1; got > 0;) {
-    const size_t before = bytes.size();
-    bytes.resize(before + (before == 0 ? 64 << 10 : before));
-    got = file.read(std::span(bytes).subspan(before));
-    bytes.resize(before + got);
-    if (bytes.size() > kMostBytes) fail("image", "{} is larger than {} bytes", path, kMostBytes);
-  }
+  const std::vector<uint8_t> bytes = read_plain("image", path, kMostBytes);
   if (starts_with(bytes, "\x89PNG\r\n\x1a\n")) return read_png(path, bytes);
   if (starts_with(bytes, "\xff\xd8\xff")) return read_jpeg(path, bytes);
   fail("image", "{} is neither a PNG nor a JPEG file", path);

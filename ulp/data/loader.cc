@@ -38,11 +38,18 @@ const LoaderOptions& checked(const ImageSet& set, const LoaderOptions& o) {
 }
 
 std::vector<uint32_t> choose(size_t total, const LoaderOptions& o) {
-  const int64_t count = o.subset.value_or(static_cast<int64_t>(total));
-  if (count < 1 || static_cast<size_t>(count) > total) {
-    fail("loader", "the subset must be 1 to {} examples, got {}", total, count);
+  if (total > std::numeric_limits<uint32_t>::max()) {
+    fail("loader", "{} examples are too many: at most 2^32 - 1", total);
   }
-  return choose_subset(total, static_cast<size_t>(count), o.seed);
+  if (!o.subset) {
+    std::vector<uint32_t> all(total);
+    std::iota(all.begin(), all.end(), 0u);
+    return all;
+  }
+  if (*o.subset < 1 || static_cast<size_t>(*o.subset) > total) {
+    fail("loader", "the subset must be 1 to {} examples, got {}", total, *o.subset);
+  }
+  return choose_subset(total, static_cast<size_t>(*o.subset), o.seed);
 }
 
 std::vector<float> normal_table(const ImageSet& set) {
@@ -69,10 +76,11 @@ Loader::Loader(const ImageSet& set, Part part, const LoaderOptions& options)
           static_cast<size_t>(options.buffers), options.threads,
           [this](uint64_t number, size_t slot) { claim(number, buffers_[slot]); },
           [this](uint64_t, size_t slot) { fill(buffers_[slot]); }) {
-  if (static_cast<size_t>(options.batch) > chosen_.size()) {
+  batch_ = static_cast<size_t>(options.batch);
+  if (part == Part::test) batch_ = std::min(batch_, chosen_.size());
+  if (batch_ > chosen_.size()) {
     fail("loader", "the batch of {} is larger than the set of {} examples", options.batch, chosen_.size());
   }
-  batch_ = static_cast<size_t>(options.batch);
   batches_ = (chosen_.size() + (options.drop_last ? 0 : batch_ - 1)) / batch_;
   buffers_.resize(static_cast<size_t>(options.buffers));
   for (Buffer& buffer : buffers_) {
@@ -96,6 +104,8 @@ void Loader::seek(uint32_t epoch, uint64_t batch) {
 
 // Called for one batch at a time, in their order: the one place that needs the order of an epoch.
 void Loader::claim(uint64_t number, Buffer& buffer) {
+  constexpr uint64_t kLastEpoch = std::numeric_limits<uint32_t>::max();
+  if (number / batches_ > kLastEpoch) fail("loader", "there is no epoch after {}", kLastEpoch);
   const auto epoch = static_cast<uint32_t>(number / batches_);
   const uint64_t index = number % batches_;
   if (options_.shuffle && order_epoch_ != epoch) {

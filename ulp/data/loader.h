@@ -1,6 +1,6 @@
 // Batches for training and testing: shuffled, cropped, mirrored and normalised examples, made ahead on threads.
 // Batch b of epoch e holds the same bits whatever the number of threads and buffers, and wherever the loader
-// began. After construction nothing is allocated.
+// began. Nothing is allocated after the first batch, except by seek.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ enum class Part : uint8_t { train, test };
 
 // Sizes are signed so that a negative one can be refused by its value.
 struct LoaderOptions {
-  int64_t batch = 128;
+  int64_t batch = 128;                 // at most the examples; for Part::test a larger one is clamped to them
   std::optional<int64_t> subset = {};  // so many examples, chosen by the seed; else all
   bool shuffle = true;                 // a new order each epoch; else the set's own
   bool drop_last = false;              // leave out the last batch of an epoch if it is not full
@@ -43,11 +43,12 @@ struct Batch {
 
 class Loader {
  public:
-  // The set must outlive the loader and stay as it is. Throws an Error if the set is not sound (check_set) or
-  // an option makes no sense for it.
+  // The set must outlive the loader and stay as it is. Throws an Error if the set is not sound (check_set, here
+  // once more: a set can be made without load_dataset) or an option makes no sense for it.
   Loader(const ImageSet& set, Part part, const LoaderOptions& options);
+  Loader(const ImageSet&& set, Part part, const LoaderOptions& options) = delete;  // it would not outlive
 
-  // The next batch, from epoch 0 on without end. Valid until the next call of next or seek.
+  // The next batch, from epoch 0 on; an Error after the last of epoch 2^32 - 1. Valid until the next call of next or seek.
   const Batch& next();
 
   // Makes the next batch the one with this place: how a run resumes.

@@ -6,12 +6,18 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <type_traits>
 
 #include "ulp/data/shuffle.h"
 #include "ulp/data/temp.h"
 
 namespace ulp {
 namespace {
+
+// A set that ends with the call would be read after its end.
+static_assert(std::is_constructible_v<Loader, const ImageSet&, Part, LoaderOptions>);
+static_assert(!std::is_constructible_v<Loader, ImageSet, Part, LoaderOptions>);
+static_assert(!std::is_constructible_v<Loader, const ImageSet, Part, LoaderOptions>);
 
 constexpr int kThreads[] = {1, 2, 7};
 
@@ -212,6 +218,36 @@ TEST(Loader, CountsTheLastBatchAndDropsItWhenAsked) {
   EXPECT_EQ(Loader(set, Part::test, kUsual).batches(), 2u);
 }
 
+TEST(Loader, ClampsTheBatchToTheTestExamples) {
+  const ImageSet set = make_set(3, 3, 1, 100, 10);
+  for (const bool drop_last : {false, true}) {
+    LoaderOptions options = kUsual;
+    options.drop_last = drop_last;
+    Loader loader(set, Part::test, options);
+    EXPECT_EQ(loader.batches(), 1u);
+    for (const Copy& batch : take(loader, 3)) {
+      EXPECT_EQ(batch.labels.size(), 10u);
+      EXPECT_TRUE(batch.last);
+    }
+  }
+}
+
+TEST(Loader, EndsAfterTheLastEpochNumber) {
+  const ImageSet set = make_set(3, 3, 1, 32, 10);
+  for (const int threads : kThreads) {
+    LoaderOptions options = kUsual;
+    options.threads = threads;
+    Loader loader(set, Part::train, options);
+    loader.seek(UINT32_MAX, 0);
+    for (const Copy& batch : take(loader, 2)) EXPECT_EQ(batch.epoch, UINT32_MAX);
+    for (int times = 0; times < 2; ++times) {
+      EXPECT_EQ(complaint_of([&] { loader.next(); }), "[loader] there is no epoch after 4294967295");
+    }
+    loader.seek(0, 0);
+    EXPECT_EQ(loader.next().epoch, 0u);
+  }
+}
+
 TEST(Loader, EndsInTheMiddleOfAnEpoch) {
   const ImageSet set = make_set(16, 16, 3, 200, 10);
   for (const int threads : kThreads) {
@@ -259,8 +295,6 @@ TEST(Loader, RefusesOptionsThatMakeNoSense) {
   EXPECT_EQ(said([](LoaderOptions& o) { o.batch = -3; }), "[loader] the batch must be positive, got -3");
   EXPECT_EQ(said([](LoaderOptions& o) { o.batch = 101; }),
             "[loader] the batch of 101 is larger than the set of 100 examples");
-  EXPECT_EQ(said([](LoaderOptions&) {}, Part::test),
-            "[loader] the batch of 16 is larger than the set of 10 examples");
   EXPECT_EQ(said([](LoaderOptions& o) { o.subset = 15; }),
             "[loader] the batch of 16 is larger than the set of 15 examples");
   EXPECT_EQ(said([](LoaderOptions& o) { o.subset = 0; }),

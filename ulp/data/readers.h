@@ -14,8 +14,35 @@
 
 namespace ulp {
 
-// A file read from its start, unpacked on the way if it is gzip. What goes wrong throws an Error that `part`
-// speaks and that names the file.
+// An open regular file, links followed. Anything else is refused before a byte is read: a pipe or a device may
+// never end.
+class RegularFile {
+ public:
+  RegularFile(std::string_view part, const std::string& path);
+  RegularFile(const RegularFile&) = delete;
+  RegularFile& operator=(const RegularFile&) = delete;
+  ~RegularFile();
+
+  size_t size() const { return size_; }
+
+  // Fills the buffer as far as one call goes; 0 at the end.
+  size_t read(std::span<uint8_t> buffer) const;
+
+ private:
+  const std::string part_, path_;
+  const int descriptor_;
+  size_t size_ = 0;
+};
+
+// All bytes of a file as they are, never unpacked; more than `most` are refused before any is read.
+std::vector<uint8_t> read_plain(std::string_view part, const std::string& path, size_t most);
+
+// Whether something has this name. That its folder may not be searched throws an Error.
+bool is_there(std::string_view part, const std::string& path);
+
+// A regular file read from its start, unpacked on the way if it is gzip, of one stream or several. What goes
+// wrong throws an Error that `part` speaks and that names the file. zlib's own gzread is not used: it passes over
+// whatever follows the last stream.
 class FileReader {
  public:
   FileReader(std::string_view part, const std::string& path);
@@ -33,8 +60,17 @@ class FileReader {
   void expect_end(std::string_view what);
 
  private:
+  void refill();
+  size_t unpack(std::span<uint8_t> buffer);
+
   const std::string part_, path_;
-  gzFile file_;
+  const RegularFile file_;
+  std::vector<uint8_t> raw_, unpacked_;
+  std::span<uint8_t> left_;   // of raw_, not yet unpacked; empty only at the end of the file
+  std::span<uint8_t> ready_;  // to be handed out
+  bool packed_ = false;
+  bool ended_ = false;  // a gzip stream, with nothing after it so far
+  z_stream stream_{};
 };
 
 // MNIST's idx files, plain or .gz: grey 28x28 images, padded with zeros to 32x32.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -42,6 +43,25 @@ inline std::string content(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
 }
+
+// For its scope the folder may not be searched, by root neither: permissions bind root only as somebody else.
+class Forbidden {
+ public:
+  explicit Forbidden(const std::string& folder) : folder_(folder) {
+    std::filesystem::permissions(folder, std::filesystem::perms::none);
+    EXPECT_EQ(::seteuid(root_ ? 65534 : ::geteuid()), 0);
+  }
+  Forbidden(const Forbidden&) = delete;
+  Forbidden& operator=(const Forbidden&) = delete;
+  ~Forbidden() {
+    EXPECT_EQ(::seteuid(root_ ? 0 : ::geteuid()), 0);
+    std::filesystem::permissions(folder_, std::filesystem::perms::owner_all);
+  }
+
+ private:
+  const std::string folder_;
+  const bool root_ = ::geteuid() == 0;
+};
 
 // How often this program has called operator new.
 size_t allocations();
