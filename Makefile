@@ -1,7 +1,7 @@
 # make build   install what is missing (Debian packages) and build build/release/ulp
 # make test    that, and every test of the quick kind
 # make demo    see it work
-# make slow    the exhaustive tests over all 2^32 floats (about ten minutes on two cores)
+# make slow    the exhaustive tests over all 2^32 floats (ten to fifteen minutes on two cores)
 # make bench   benchmarks, as ratios measured in one run
 # make check   formatting and layering
 # make asan | tsan   the tests under sanitizers

@@ -44,12 +44,12 @@ struct DataRequest {
 struct DatasetInfo {
   std::string_view name, about;
   // As published, after padding; 0 where the files or the request decide.
-  size_t height, width, channels, classes, train, test;
-  std::vector<float> mean, deviation;        // (channels), the usual recipe's constants; none: measured
-  std::string_view marker;                   // the file or folder that shows a set is there; "": generated
-  std::vector<std::string_view> subfolders;  // where it may lie below a data folder
-  std::string_view system;                   // where Debian puts it; "" where Debian has none
-  std::string_view get;                      // how to get it
+  size_t height = 0, width = 0, channels = 0, classes = 0, train = 0, test = 0;
+  std::vector<float> mean = {}, deviation = {};  // (channels), the usual recipe's constants; none: measured
+  std::string_view marker = "";  // the file or folder that shows a set is there; "": generated
+  std::vector<std::string_view> subfolders = {};  // where it may lie below a data folder
+  std::string_view system = "";                   // where Debian puts it; "" where Debian has none
+  std::string_view get;                           // how to get it
   ImageSet (*read)(const DatasetInfo& info, const std::string& place, const DataRequest& request);
 };
 
