@@ -1,0 +1,100 @@
+#include "ulp/graph/ops/loss.h"
+
+#include "ulp/base/error.h"
+#include "ulp/graph/gradients.h"
+
+namespace ulp {
+namespace {
+
+std::vector<Output> same_shape(const Attrs&, std::span<const Shape> in) { return {{"out", in[0]}}; }
+
+template <const OpDef& Grad>
+void from_output(Gradients& gradients, const Node& node) {
+  gradients.emit(Grad, node, {gradients.of(node.out[0]), node.out[0]}, {gradients.part(node.in[0])});
+}
+
+std::vector<Output> label_loss_shape(const Attrs&, std::span<const Shape> in) {
+  if (in[0].rank() != 2 || in[1] != Shape{in[0][0]}) {
+    fail("shape", "scores of {} and labels of {} do not go together", shape_text(in[0]), shape_text(in[1]));
+  }
+  return {{"out", in[1]}};
+}
+
+std::vector<Output> target_loss_shape(const Attrs&, std::span<const Shape> in) {
+  if (in[0] != in[1]) fail("shape", "{} and a target of {} differ", shape_text(in[0]), shape_text(in[1]));
+  return {{"out", {in[0][0]}}};
+}
+
+void nll_backward(Gradients& gradients, const Node& node) {
+  gradients.emit(kNllGrad, node, {gradients.of(node.out[0]), node.in[1]}, {gradients.part(node.in[0])},
+                 node.attrs);
+}
+
+template <const OpDef& Grad>
+void from_inputs(Gradients& gradients, const Node& node) {
+  if (gradients.wanted(node.in[1])) fail("graph", "{}: a target must not depend on weights", node.name);
+  gradients.emit(Grad, node, {gradients.of(node.out[0]), node.in[0], node.in[1]},
+                 {gradients.part(node.in[0])}, node.attrs);
+}
+
+std::vector<Output> classify_shape(const Attrs&, std::span<const Shape> in) {
+  if (in[0].rank() != 2 || in[1] != Shape{in[0][0]} || in[2] != in[1]) {
+    fail("shape", "scores of {}, labels of {} and a loss of {} do not go together", shape_text(in[0]),
+         shape_text(in[1]), shape_text(in[2]));
+  }
+  return {{"sums", {2}, Kind::kept}};
+}
+
+Attrs smoothed(const std::string& name, double smoothing) {
+  if (!(smoothing >= 0 && smoothing < 1)) {
+    fail("graph", "{}: label smoothing must be at least 0 and below 1, got {}", name, smoothing);
+  }
+  return {{"smoothing", smoothing}};
+}
+
+}  // namespace
+
+const OpDef kSoftmaxGrad{"softmax_grad"};
+const OpDef kSoftmax{"softmax", Form::general, same_shape, from_output<kSoftmaxGrad>};
+const OpDef kLogSoftmaxGrad{"log_softmax_grad"};
+const OpDef kLogSoftmax{"log_softmax", Form::general, same_shape, from_output<kLogSoftmaxGrad>};
+const OpDef kNllGrad{"nll_grad"};
+const OpDef kNll{"nll", Form::general, label_loss_shape, nll_backward};
+const OpDef kCrossEntropyGrad{"cross_entropy_grad"};
+const OpDef kCrossEntropy{"cross_entropy", Form::general, label_loss_shape, from_inputs<kCrossEntropyGrad>};
+const OpDef kMseGrad{"mse_grad"};
+const OpDef kMse{"mse", Form::general, target_loss_shape, from_inputs<kMseGrad>};
+const OpDef kBceWithLogitsGrad{"bce_with_logits_grad"};
+const OpDef kBceWithLogits{"bce_with_logits", Form::general, target_loss_shape,
+                           from_inputs<kBceWithLogitsGrad>};
+const OpDef kClassify{"classify", Form::general, classify_shape};
+
+TensorId softmax(Builder& b, const std::string& name, TensorId x) { return b.add_one(kSoftmax, name, {x}); }
+
+TensorId log_softmax(Builder& b, const std::string& name, TensorId x) {
+  return b.add_one(kLogSoftmax, name, {x});
+}
+
+TensorId nll(Builder& b, const std::string& name, TensorId log_probabilities, TensorId labels,
+             double smoothing) {
+  return b.add_one(kNll, name, {log_probabilities, labels}, smoothed(name, smoothing));
+}
+
+TensorId cross_entropy(Builder& b, const std::string& name, TensorId scores, TensorId labels,
+                       double smoothing) {
+  return b.add_one(kCrossEntropy, name, {scores, labels}, smoothed(name, smoothing));
+}
+
+TensorId mse(Builder& b, const std::string& name, TensorId x, TensorId target) {
+  return b.add_one(kMse, name, {x, target});
+}
+
+TensorId bce_with_logits(Builder& b, const std::string& name, TensorId x, TensorId target) {
+  return b.add_one(kBceWithLogits, name, {x, target});
+}
+
+TensorId classify(Builder& b, const std::string& name, TensorId scores, TensorId labels, TensorId loss) {
+  return b.add_one(kClassify, name, {scores, labels, loss});
+}
+
+}  // namespace ulp

@@ -1,0 +1,39 @@
+// Softmax, losses and what is counted beside them. A loss has one element for each example; training takes the
+// gradient of their mean.
+#pragma once
+
+#include <string>
+
+#include "ulp/graph/builder.h"
+
+namespace ulp {
+
+extern const OpDef kSoftmax, kSoftmaxGrad;        // (x) -> out; (dout, out) -> dx: over the last axis
+extern const OpDef kLogSoftmax, kLogSoftmaxGrad;  // the same
+// (log probabilities (n,k), labels (n)) -> out (n) = -((1 - smoothing) logp[label] + smoothing / k sum of logp).
+// A label that is no class throws an Error.
+extern const OpDef kNll;
+extern const OpDef kNllGrad;  // (dout, labels) -> dlogp
+// (scores (n,k), labels (n)) -> out (n): both in one, with the same attribute
+extern const OpDef kCrossEntropy;
+extern const OpDef kCrossEntropyGrad;  // (dout, scores, labels) -> dscores
+// (x (n, ...), target of the same shape) -> out (n): means over an example's elements
+extern const OpDef kMse;                // of (x - t)^2
+extern const OpDef kMseGrad;            // (dout, x, target) -> dx
+extern const OpDef kBceWithLogits;      // of log(1 + e^x) - x t
+extern const OpDef kBceWithLogitsGrad;  // (dout, x, target) -> dx
+// (scores (n,k), labels (n), loss (n)) -> sums (2): the sum of the loss and the number of examples whose largest score
+// (the first of equals) is their label's
+extern const OpDef kClassify;
+
+TensorId softmax(Builder& b, const std::string& name, TensorId x);
+TensorId log_softmax(Builder& b, const std::string& name, TensorId x);
+TensorId nll(Builder& b, const std::string& name, TensorId log_probabilities, TensorId labels,
+             double smoothing = 0);
+TensorId cross_entropy(Builder& b, const std::string& name, TensorId scores, TensorId labels,
+                       double smoothing = 0);
+TensorId mse(Builder& b, const std::string& name, TensorId x, TensorId target);
+TensorId bce_with_logits(Builder& b, const std::string& name, TensorId x, TensorId target);
+TensorId classify(Builder& b, const std::string& name, TensorId scores, TensorId labels, TensorId loss);
+
+}  // namespace ulp

@@ -1,0 +1,169 @@
+#include "ulp/graph/ops/move.h"
+
+#include <array>
+
+#include "ulp/base/error.h"
+#include "ulp/graph/gradients.h"
+#include "ulp/graph/ops/arithmetic.h"
+
+namespace ulp {
+namespace {
+
+constexpr std::array<std::string_view, Shape::kMaxRank> kExtent = {"extent0", "extent1", "extent2",
+                                                                   "extent3"};
+constexpr std::array<std::string_view, Shape::kMaxRank> kAxis = {"axis0", "axis1", "axis2", "axis3"};
+constexpr std::array<std::string_view, 8> kSplitNames = {"out0", "out1", "out2", "out3",
+                                                         "out4", "out5", "out6", "out7"};
+
+std::vector<Output> reshape_shape(const Attrs& attrs, std::span<const Shape> in) {
+  std::vector<int64_t> extents;
+  for (int64_t axis = 0; axis < attrs.integer("rank"); ++axis) {
+    extents.push_back(attrs.integer(kExtent[static_cast<size_t>(axis)]));
+  }
+  const Shape shape{std::span<const int64_t>(extents)};
+  if (shape.elements() != in[0].elements()) {
+    fail("shape", "{} and {} have different numbers of elements", shape_text(in[0]), shape_text(shape));
+  }
+  return {{"out", shape}};
+}
+
+void reshape_backward(Gradients& gradients, const Node& node) {
+  gradients.emit(kReshape, node, {gradients.of(node.out[0])}, {gradients.part(node.in[0])});
+}
+
+std::vector<Output> shuffle_shape(const Attrs& attrs, std::span<const Shape> in) {
+  if (const int64_t groups = attrs.integer("groups"); in[0].back() % groups != 0) {
+    fail("shape", "{} channels cannot be shuffled in {} groups", in[0].back(), groups);
+  }
+  return {{"out", in[0]}};
+}
+
+// Back goes the same way with the two factors of the channels exchanged.
+void shuffle_backward(Gradients& gradients, const Node& node) {
+  const int64_t channels = gradients.graph()[node.in[0]].shape.back();
+  gradients.emit(kChannelShuffle, node, {gradients.of(node.out[0])}, {gradients.part(node.in[0])},
+                 {{"groups", static_cast<double>(channels / node.attrs.integer("groups"))}});
+}
+
+std::vector<Output> transpose_shape(const Attrs& attrs, std::span<const Shape> in) {
+  std::vector<int64_t> extents;
+  unsigned seen = 0;
+  for (int axis = 0; axis < in[0].rank(); ++axis) {
+    const int64_t from = attrs.integer(kAxis[static_cast<size_t>(axis)]);
+    if (from < 0 || from >= in[0].rank() || (seen >> from & 1) != 0) {
+      fail("shape", "the axes must be those of {}, each once", shape_text(in[0]));
+    }
+    seen |= 1u << from;
+    extents.push_back(in[0][static_cast<int>(from)]);
+  }
+  return {{"out", Shape(std::span<const int64_t>(extents))}};
+}
+
+void transpose_backward(Gradients& gradients, const Node& node) {
+  Attrs inverse;
+  for (int axis = 0; axis < gradients.graph()[node.in[0]].shape.rank(); ++axis) {
+    const auto from = static_cast<size_t>(node.attrs.integer(kAxis[static_cast<size_t>(axis)]));
+    inverse.set(kAxis[from], axis);
+  }
+  gradients.emit(kTranspose, node, {gradients.of(node.out[0])}, {gradients.part(node.in[0])}, inverse);
+}
+
+Shape with_channels(const Shape& shape, int64_t channels) {
+  std::vector<int64_t> extents;
+  for (int axis = 0; axis + 1 < shape.rank(); ++axis) extents.push_back(shape[axis]);
+  extents.push_back(channels);
+  return Shape(std::span<const int64_t>(extents));
+}
+
+std::vector<Output> concat_shape(const Attrs&, std::span<const Shape> in) {
+  int64_t channels = 0;
+  for (const Shape& shape : in) {
+    channels += shape.back();
+    if (shape != with_channels(in[0], shape.back())) {
+      fail("shape", "{} and {} differ in more than the last axis", shape_text(in[0]), shape_text(shape));
+    }
+  }
+  return {{"out", with_channels(in[0], channels)}};
+}
+
+// Inputs that want no gradient still take up their channels.
+void concat_backward(Gradients& gradients, const Node& node) {
+  std::vector<TensorId> parts(node.in.size());
+  for (size_t i = node.in.size(); i-- > 0;) {
+    parts[i] = gradients.wanted(node.in[i]) ? gradients.part(node.in[i])
+                                            : gradients.temporary(node, "unused" + std::to_string(i),
+                                                                  gradients.graph()[node.in[i]].shape);
+  }
+  gradients.emit(kSplit, node, {gradients.of(node.out[0])}, std::move(parts));
+}
+
+std::vector<Output> split_shape(const Attrs& attrs, std::span<const Shape> in) {
+  const int64_t parts = attrs.integer("parts");
+  if (parts < 1 || parts > static_cast<int64_t>(kSplitNames.size()) || in[0].back() % parts != 0) {
+    fail("shape", "{} channels cannot be split in {} parts", in[0].back(), parts);
+  }
+  std::vector<Output> outputs;
+  for (int64_t i = 0; i < parts; ++i) {
+    outputs.push_back({kSplitNames[static_cast<size_t>(i)], with_channels(in[0], in[0].back() / parts)});
+  }
+  return outputs;
+}
+
+void split_backward(Gradients& gradients, const Node& node) {
+  std::vector<TensorId> grads;
+  for (const TensorId out : node.out) {
+    TensorId grad = gradients.of(out);
+    if (!grad) {
+      grad = gradients.temporary(node, "zero" + std::to_string(grads.size()), gradients.graph()[out].shape);
+      gradients.emit(kSeed, node, {}, {grad}, {{"value", 0}});
+    }
+    grads.push_back(grad);
+  }
+  gradients.emit(kConcat, node, std::move(grads), {gradients.part(node.in[0])});
+}
+
+}  // namespace
+
+const OpDef kReshape{"reshape", Form::view, reshape_shape, reshape_backward, false, true};
+const OpDef kChannelShuffle{"channel_shuffle", Form::general, shuffle_shape, shuffle_backward, false, true};
+const OpDef kTranspose{"transpose", Form::general, transpose_shape, transpose_backward, false, true};
+const OpDef kConcat{"concat", Form::general, concat_shape, concat_backward};
+const OpDef kSplit{"split", Form::general, split_shape, split_backward};
+
+TensorId reshape(Builder& b, const std::string& name, TensorId x, const Shape& shape) {
+  Attrs attrs{{"rank", static_cast<double>(shape.rank())}};
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    attrs.set(kExtent[static_cast<size_t>(axis)], static_cast<double>(shape[axis]));
+  }
+  return b.add_one(kReshape, name, {x}, std::move(attrs));
+}
+
+TensorId flatten(Builder& b, const std::string& name, TensorId x) {
+  const Shape& shape = b.shape(x);
+  return reshape(b, name, x, {shape[0], static_cast<int64_t>(shape.elements()) / shape[0]});
+}
+
+TensorId channel_shuffle(Builder& b, const std::string& name, TensorId x, int64_t groups) {
+  if (groups <= 0) fail("graph", "{}: groups must be positive, got {}", name, groups);
+  return b.add_one(kChannelShuffle, name, {x}, {{"groups", static_cast<double>(groups)}});
+}
+
+TensorId transpose(Builder& b, const std::string& name, TensorId x, const std::vector<int>& axes) {
+  if (static_cast<int>(axes.size()) != b.shape(x).rank()) {
+    fail("graph", "{}: {} axes for a tensor of {}", name, axes.size(), shape_text(b.shape(x)));
+  }
+  Attrs attrs;
+  for (size_t axis = 0; axis < axes.size(); ++axis) attrs.set(kAxis[axis], axes[axis]);
+  return b.add_one(kTranspose, name, {x}, std::move(attrs));
+}
+
+TensorId concat(Builder& b, const std::string& name, const std::vector<TensorId>& in) {
+  if (in.size() < 2) fail("graph", "{}: two or more tensors can be joined, got {}", name, in.size());
+  return b.add_one(kConcat, name, in);
+}
+
+std::vector<TensorId> split(Builder& b, const std::string& name, TensorId x, int64_t parts) {
+  return b.add(kSplit, name, {x}, {{"parts", static_cast<double>(parts)}});
+}
+
+}  // namespace ulp

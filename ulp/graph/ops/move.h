@@ -1,0 +1,30 @@
+// Operators that only move numbers.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ulp/graph/builder.h"
+
+namespace ulp {
+
+// Views: the output has its input's codes, so it is no tensor of its own in the papers' sense.
+extern const OpDef kReshape;         // (x) -> out: rank, extent0 ...: the same bytes
+extern const OpDef kChannelShuffle;  // (x) -> out: groups: channel g (c / groups) + i goes to i groups + g
+extern const OpDef
+    kTranspose;  // (x) -> out: axis0 ...: out's axis i is x's axis `axis i` (axes in memory order)
+
+// Tensors of their own, with formats of their own.
+extern const OpDef kConcat;  // (two or more) -> out, along the last axis
+extern const OpDef
+    kSplit;  // (x) -> out0, out1 ..., along the last axis: `parts` equal ones; in backward, as the outputs are
+
+TensorId reshape(Builder& b, const std::string& name, TensorId x, const Shape& shape);
+// (n, ...) to (n, everything else).
+TensorId flatten(Builder& b, const std::string& name, TensorId x);
+TensorId channel_shuffle(Builder& b, const std::string& name, TensorId x, int64_t groups);
+TensorId transpose(Builder& b, const std::string& name, TensorId x, const std::vector<int>& axes);
+TensorId concat(Builder& b, const std::string& name, const std::vector<TensorId>& in);
+std::vector<TensorId> split(Builder& b, const std::string& name, TensorId x, int64_t parts);
+
+}  // namespace ulp

@@ -1,0 +1,39 @@
+// Normalisation over a batch (each channel) and over a layer (each row). Statistics are fp32.
+#pragma once
+
+#include <string>
+
+#include "ulp/graph/builder.h"
+
+namespace ulp {
+
+// Batch norm is four operators, so that the elementwise ones can be computed inside what reads them. With n
+// rows, and inv = 1 / sqrt(variance + epsilon):
+extern const OpDef kBatchStats;  // (x) -> mean, variance (channels): of all rows, variance divided by n
+// (mean, variance) -> running mean and variance, in place: (1 - momentum) old + momentum new, the variance times
+// n / (n - 1) where n > 1. Attributes: momentum, rows.
+extern const OpDef kBatchTrack;
+// (x, gamma, beta, mean, variance) -> out = (x - mean) (gamma inv) + beta. Attribute: epsilon. In inference mean and
+// variance are the running ones.
+extern const OpDef kBatchNorm;
+// (dout, x, mean, variance) -> sum of dout, sum of dout (x - mean) inv (channels): the gradients of beta and gamma
+extern const OpDef kBatchNormSums;
+// (dout, x, gamma, mean, variance, the two sums) -> dx = (gamma inv) (dout - sum0 / n - ((x - mean) inv) (sum1 / n)).
+// Attributes: epsilon, rows.
+extern const OpDef kBatchNormGrad;
+
+// (x, gamma, beta) -> out, mean, variance (rows): normalised over the last axis. Attribute: epsilon.
+extern const OpDef kLayerNorm;
+extern const OpDef kLayerNormGrad;        // (dout, x, gamma, mean, variance) -> dx
+extern const OpDef kLayerNormGradWeight;  // (dout, x, mean, variance) -> dgamma, dbeta
+
+struct NormOptions {
+  double epsilon = 1e-5;
+  double momentum = 0.1;  // of a batch norm's running statistics
+};
+
+// Weights NAME.weight and NAME.bias, statistics NAME.running_mean and NAME.running_var.
+TensorId batch_norm(Builder& b, const std::string& name, TensorId x, const NormOptions& options = {});
+TensorId layer_norm(Builder& b, const std::string& name, TensorId x, double epsilon = 1e-5);
+
+}  // namespace ulp

@@ -1,0 +1,37 @@
+#include "ulp/graph/ops/source.h"
+
+namespace ulp {
+namespace {
+
+TensorId source(Builder& b, const OpDef& op, const std::string& name, const Shape& shape, Kind kind,
+                Element element) {
+  TensorInfo info;
+  info.name = name + ".out";
+  info.shape = shape;
+  info.kind = kind;
+  info.element = element;
+  const TensorId out = b.graph().add_tensor(std::move(info));
+  b.graph().add_node({&op, name, {}, {}, {out}, Phase::forward, false});
+  return out;
+}
+
+}  // namespace
+
+// The first of all operators, so a group of its own.
+const OpDef kInput{"input", Form::general, nullptr, nullptr, true};
+const OpDef kIndices{"indices"};
+const OpDef kTarget{"target"};
+
+TensorId input(Builder& b, const std::string& name, const Shape& shape) {
+  return source(b, kInput, name, shape, Kind::activation, Element::real);
+}
+
+TensorId indices(Builder& b, const std::string& name, const Shape& shape) {
+  return source(b, kIndices, name, shape, Kind::label, Element::int32);
+}
+
+TensorId target(Builder& b, const std::string& name, const Shape& shape) {
+  return source(b, kTarget, name, shape, Kind::label, Element::real);
+}
+
+}  // namespace ulp

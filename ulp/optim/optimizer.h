@@ -1,0 +1,55 @@
+// Which optimizer, with which hyperparameters: what the command line and checkpoints say, checked, and turned
+// into the mathematics of sgd.h and adam.h and the scalars of each step.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string_view>
+#include <variant>
+
+#include "ulp/optim/adam.h"
+#include "ulp/optim/sgd.h"
+#include "ulp/optim/update.h"
+
+namespace ulp {
+
+enum class OptimizerKind : uint8_t { sgd, adam, adamw };
+
+// Names of the command line: sgd, adam, adamw. Throws Error for others.
+OptimizerKind parse_optimizer(std::string_view name);
+std::string_view optimizer_name(OptimizerKind kind);
+
+struct OptimizerConfig {
+  OptimizerKind kind = OptimizerKind::sgd;
+  double lr = 0.1;  // the base rate, which a schedule multiplies
+  double momentum = 0;
+  bool nesterov = false;
+  double weight_decay = 0;
+  double beta1 = 0.9, beta2 = 0.999;
+  double eps = 1e-8;
+
+  // Throws Error for numbers that make no optimizer, judged as the fp32 numbers that they become, and for
+  // momentum that Adam would ignore. What a kind does not use and cannot be mistaken about is not looked at.
+  void check() const;
+
+  bool operator==(const OptimizerConfig&) const = default;
+};
+
+using Optimizer = std::variant<Sgd, Adam, AdamW>;
+
+// Throws Error where check() does.
+Optimizer make_optimizer(const OptimizerConfig& config);
+
+// Names of the states in checkpoints, in the order in which steps take them: "momentum", or "exp_avg" and
+// "exp_avg_sq"; none for SGD without momentum.
+std::span<const std::string_view> state_names(const Optimizer& optimizer);
+
+// The scalars of one step. `updates` is how many were made before it: 0 at the first, and a step that was
+// skipped because its gradients had overflowed does not count. `lr` is the rate of this step (schedule.h).
+// The corrections of Adam's moments are worked out in double, without libm: the same on every machine.
+UpdateScalars update_scalars(const OptimizerConfig& config, uint64_t updates, double lr,
+                             double grad_scale = 1,
+                             double clip_value = std::numeric_limits<double>::infinity());
+
+}  // namespace ulp
