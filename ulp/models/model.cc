@@ -1,0 +1,132 @@
+#include "ulp/models/model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "ulp/base/error.h"
+#include "ulp/graph/ops.h"
+#include "ulp/models/nets.h"
+
+namespace ulp {
+namespace {
+
+constexpr ImageSize kColour{3, 32, 32}, kGrey{1, 32, 32};
+
+template <int Blocks>
+TensorId cifar_net(Builder& b, TensorId x, const ModelRequest& request) {
+  return cifar_resnet(b, x, request, Blocks);
+}
+
+TensorId resnet18(Builder& b, TensorId x, const ModelRequest& request) {
+  return imagenet_resnet(b, x, request, {2, 2, 2, 2}, false);
+}
+
+TensorId resnet34(Builder& b, TensorId x, const ModelRequest& request) {
+  return imagenet_resnet(b, x, request, {3, 4, 6, 3}, false);
+}
+
+TensorId resnet50(Builder& b, TensorId x, const ModelRequest& request) {
+  return imagenet_resnet(b, x, request, {3, 4, 6, 3}, true);
+}
+
+const std::array kModels = {
+    ModelInfo{
+        "resnet8", "residual net of 16, 32, 64 channels, 1 block a stage", kColour, 8, {}, cifar_net<1>},
+    ModelInfo{"resnet20", "the same with 3 blocks a stage", kColour, 8, {}, cifar_net<3>},
+    ModelInfo{"resnet32", "the same with 5 blocks a stage", kColour, 8, {}, cifar_net<5>},
+    ModelInfo{"resnet44", "the same with 7 blocks a stage", kColour, 8, {}, cifar_net<7>},
+    ModelInfo{"resnet56", "the same with 9 blocks a stage", kColour, 8, {}, cifar_net<9>},
+    ModelInfo{
+        "resnet18", "residual net of 64 to 512 channels, 2 basic blocks a stage", kColour, 32, {}, resnet18},
+    ModelInfo{"resnet34", "the same with 3, 4, 6, 3 basic blocks", kColour, 32, {}, resnet34},
+    ModelInfo{"resnet50", "the same with 3, 4, 6, 3 bottleneck blocks", kColour, 32, {}, resnet50},
+    ModelInfo{
+        "mobilenetv2", "inverted residuals around depthwise convolutions", kColour, 32, {}, mobilenetv2},
+    ModelInfo{"shufflenetv2", "halves of the channels, shuffled", kColour, 32, kTableWidths, shufflenetv2},
+    ModelInfo{"squeezenet", "fire modules, no linear layer", kColour, 32, kTableWidths, squeezenet},
+    ModelInfo{"lenet", "two convolutions and three linear layers", kGrey, 16, {}, lenet},
+    ModelInfo{"mlp", "linear layers to 256 and 128, then the classes", kGrey, 1, {}, mlp},
+};
+
+void check_width(const ModelInfo& info, double width) {
+  if (!info.widths.empty()) {
+    if (std::find(info.widths.begin(), info.widths.end(), width) != info.widths.end()) return;
+    fail("models", "{} has the widths {}, got {}", info.name, fmt::join(info.widths, ", "), width);
+  }
+  if (!(width > 0 && width <= kMaxWidth)) {
+    fail("models", "the width of {} must be above 0 and at most {}, got {}", info.name, kMaxWidth, width);
+  }
+}
+
+void check(const ModelInfo& info, const ModelRequest& request) {
+  check_width(info, request.width);
+  const ImageSize& image = request.image;
+  if (request.batch < 1) fail("models", "the batch must be positive, got {}", request.batch);
+  if (request.classes < 2) fail("models", "there must be two classes or more, got {}", request.classes);
+  if (image.channels < 1) fail("models", "images must have a channel, got {}", image.channels);
+  if (std::min(image.height, image.width) < info.min_side) {
+    fail("models", "{} needs images of at least {}x{}, got {}x{}", info.name, info.min_side, info.min_side,
+         image.height, image.width);
+  }
+}
+
+}  // namespace
+
+std::span<const ModelInfo> models() { return kModels; }
+
+const ModelInfo& find_model(std::string_view name) {
+  for (const ModelInfo& info : kModels) {
+    if (info.name == name) return info;
+  }
+  std::vector<std::string_view> known;
+  for (const ModelInfo& info : kModels) known.push_back(info.name);
+  fail("models", "unknown model '{}': known are {}", name, fmt::join(known, ", "));
+}
+
+ClassifierGraph build_classifier(const ModelRequest& request, Mode mode) {
+  const ModelInfo& info = find_model(request.name);
+  check(info, request);
+  const ImageSize& image = request.image;
+  ClassifierGraph made;
+  Builder b(made.graph, mode);
+  made.input = input(b, "input", Shape::image(request.batch, image.channels, image.height, image.width));
+  made.labels = indices(b, "labels", {request.batch});
+  made.scores = info.build(b, made.input, request);
+  const TensorId log_probabilities = log_softmax(b, "log_softmax", made.scores);
+  made.loss = nll(b, "loss", log_probabilities, made.labels, request.label_smoothing);
+  made.sums = classify(b, "accuracy", made.scores, made.labels, made.loss);
+  return made;
+}
+
+int64_t divisible(double v, int64_t q) {
+  const auto step = static_cast<double>(q);
+  const int64_t nearest = std::max(q, static_cast<int64_t>(std::floor(v / step + 0.5)) * q);
+  return static_cast<double>(nearest) < 0.9 * v ? nearest + q : nearest;
+}
+
+int64_t scaled_channels(int64_t channels, double width) {
+  return divisible(static_cast<double>(channels) * width, width <= 0.25 ? 4 : 8);
+}
+
+int64_t rounded_channels(int64_t channels, double width) {
+  return std::max<int64_t>(1, std::llround(static_cast<double>(channels) * width));
+}
+
+size_t table_row(double width) {
+  return static_cast<size_t>(std::find(kTableWidths.begin(), kTableWidths.end(), width) -
+                             kTableWidths.begin());
+}
+
+TensorId average_4x4(Builder& b, TensorId x, const ModelRequest& request, bool single) {
+  const Shape& map = b.shape(x);
+  const bool covers = map.h() % 4 == 0 && map.w() % 4 == 0;
+  if (!covers || (single && (map.h() != 4 || map.w() != 4))) {
+    fail("models", "{} averages over 4x4 and images of {}x{} leave a map of {}x{}: use images of {}",
+         request.name, request.image.height, request.image.width, map.h(), map.w(),
+         single ? "32x32" : "32x32 or multiples of it");
+  }
+  return avg_pool(b, "avgpool", x, {.kernel = 4});
+}
+
+}  // namespace ulp

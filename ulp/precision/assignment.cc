@@ -1,0 +1,59 @@
+#include "ulp/precision/assignment.h"
+
+#include "ulp/base/error.h"
+
+namespace ulp {
+namespace {
+
+bool assignable(const TensorInfo& tensor) {
+  if (tensor.element != Element::real) return false;
+  switch (tensor.kind) {
+    case Kind::activation:
+    case Kind::activation_grad:
+    case Kind::weight:
+    case Kind::weight_grad:
+      return true;
+    case Kind::grad_sum:
+    case Kind::statistic:
+    case Kind::optimizer:
+    case Kind::kept:
+    case Kind::label:
+      return false;
+  }
+  return false;
+}
+
+void check(const Graph& graph, const Assignment& assignment) {
+  for (const auto& [name, storage] : assignment.storage) {
+    const TensorId id = graph.find(name);
+    if (!id || is_fp32(storage)) continue;
+    if (const TensorInfo& tensor = graph[id]; tensor.like) {
+      fail("precision", "'{}' has the format of '{}': assign {} to that one", name,
+           graph[graph.format_of(id)].name, storage_name(storage));
+    } else if (!assignable(tensor)) {
+      fail("precision", "'{}' is fp32, as every {}: it cannot be {}", name, kind_name(tensor.kind),
+           storage_name(storage));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<TensorFormat> resolve_formats(const Graph& graph, const Assignment& assignment) {
+  check(graph, assignment);
+  const Storage fp32 = parse_storage("fp32");
+  std::vector<TensorFormat> formats(graph.tensor_count(), {fp32, {}});
+  for (size_t i = 0; i < formats.size(); ++i) {
+    const TensorInfo& own = graph[graph.format_of({static_cast<int32_t>(i)})];
+    const auto entry = assignment.storage.find(own.name);
+    if (entry == assignment.storage.end() || is_fp32(entry->second)) continue;
+    if (own.kind == Kind::weight) {
+      formats[i].operand = entry->second;
+    } else {
+      formats[i].storage = entry->second;
+    }
+  }
+  return formats;
+}
+
+}  // namespace ulp
