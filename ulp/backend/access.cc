@@ -1,0 +1,177 @@
+#include "ulp/backend/access.h"
+
+#include <array>
+#include <cstring>
+#include <numeric>
+
+#include "ulp/base/parallel.h"
+#include "ulp/numeric/codec.h"
+#include "ulp/tensor/memory.h"
+
+namespace ulp {
+namespace {
+
+constexpr size_t kGrain = size_t{1} << 16;  // elements that a thread takes at a time when a tensor is copied
+
+// Slices of packed codes begin at whole bytes; 0: no slices.
+size_t write_granule(const Storage& storage) {
+  if (const Plain* plain = std::get_if<Plain>(&storage)) {
+    const auto bits = static_cast<size_t>(plain->format.bits());
+    return std::lcm(bits, size_t{8}) / bits;
+  }
+  return 0;
+}
+
+// S2FP8 looks at the whole tensor to write it, not to read it.
+size_t read_granule(const Storage& storage) {
+  return std::holds_alternative<S2fp8>(storage) ? 1 : write_granule(storage);
+}
+
+struct Parts {
+  std::span<uint8_t> codes;
+  std::span<uint32_t> side;
+};
+
+Parts parts_of(uint8_t* data, const Storage& storage, size_t n) {
+  const StorageSize size = storage_size(storage, n);
+  return {{data, size.code_bytes},
+          {reinterpret_cast<uint32_t*>(data + aligned_bytes(size.code_bytes)), size.side_words}};
+}
+
+size_t code_offset(const FloatFormat& format, uint64_t first) {
+  return static_cast<size_t>(first) * static_cast<size_t>(format.bits()) / 8;
+}
+
+}  // namespace
+
+Rounding tensor_rounding(const PlanContext& plan, const TensorInfo& tensor, const Storage& storage,
+                         const StepState& state) {
+  const RoundKey key{state.seed, state.step, tensor.number, state.micro_batch};
+  // Split and S2FP8 round in their own way.
+  const bool own = std::holds_alternative<Split>(storage) || std::holds_alternative<S2fp8>(storage);
+  return own ? Rounding{Round::nearest_even, Overflow::saturate, key}
+             : Rounding{plan.round, plan.overflow, key};
+}
+
+Reader::Reader(const Problem& problem, TensorId id)
+    : plan_(&problem.plan), id_(id), format_(problem.format(id)), elements_(problem.tensor(id).elements()) {
+  direct_ = is_fp32(format_.storage) && !format_.operand;
+  granule_ = read_granule(format_.storage);
+  if (format_.operand && granule_ != 0) {
+    const size_t operand = write_granule(*format_.operand);
+    granule_ = operand == 0 ? 0 : std::lcm(granule_, operand);
+  }
+}
+
+const float* Reader::direct(const RunContext& context) const {
+  return direct_ ? context.as<const float>(id_) : nullptr;
+}
+
+void Reader::read(const RunContext& context, uint64_t first, std::span<float> out) const {
+  uint8_t* data = context.bytes(id_);
+  if (const Plain* plain = std::get_if<Plain>(&format_.storage)) {
+    decode(plain->format,
+           {data + code_offset(plain->format, first), packed_bytes(plain->format.bits(), out.size())}, out);
+  } else {
+    const Parts parts = parts_of(data, format_.storage, elements_);
+    decode(format_.storage, parts.codes.subspan(granule_ == 0 ? 0 : first), parts.side, out);
+  }
+  if (!format_.operand || is_fp32(*format_.operand)) return;
+  const Rounding rounding = tensor_rounding(*plan_, plan_->graph[id_], *format_.operand, *context.state);
+  // The operand is never kept: it is rounded piece by piece through a buffer on the stack.
+  if (const Plain* plain = std::get_if<Plain>(&*format_.operand)) {
+    constexpr size_t kPiece = 2048;
+    std::array<uint8_t, 4 * kPiece> codes;
+    EncodeStats stats;
+    for (size_t begin = 0; begin < out.size(); begin += kPiece) {
+      const std::span<float> piece = out.subspan(begin, std::min(kPiece, out.size() - begin));
+      const std::span<uint8_t> packed(codes.data(), packed_bytes(plain->format.bits(), piece.size()));
+      stats.merge(encode(plain->format, rounding, piece, packed, first + begin));
+      decode(plain->format, packed, piece);
+    }
+    context.report(id_, stats);
+    return;
+  }
+  const StorageSize size = storage_size(*format_.operand, out.size());
+  std::vector<uint8_t> codes(size.code_bytes);
+  std::vector<uint32_t> side(size.side_words);
+  context.report(id_, encode(*format_.operand, rounding, out, codes, side));
+  decode(*format_.operand, codes, side, out);
+}
+
+const float* Reader::all(const RunContext& context, float* space) const {
+  if (direct_) return direct(context);
+  if (granule_ == 0) {
+    read(context, 0, {space, elements_});
+  } else {
+    parallel_for(elements_, kGrain, [&](size_t begin, size_t end) {
+      read(context, begin, {space + begin, end - begin});
+    });
+  }
+  return space;
+}
+
+Writer::Writer(const Problem& problem, const Node& node, TensorId id)
+    : plan_(&problem.plan),
+      id_(id),
+      storage_(problem.format(id).storage),
+      elements_(problem.tensor(id).elements()) {
+  const Kind kind = problem.tensor(id).kind;
+  sums_ = kind == Kind::grad_sum;
+  adds_ = node.adds;
+  direct_ = is_fp32(storage_);
+  granule_ = write_granule(storage_);
+}
+
+bool Writer::adding(const RunContext& context) const {
+  return sums_ && (adds_ || context.state->micro_batch > 0);
+}
+
+float* Writer::direct(const RunContext& context) const {
+  return direct_ && !adding(context) ? context.as<float>(id_) : nullptr;
+}
+
+void Writer::write(const RunContext& context, uint64_t first, std::span<const float> in,
+                   EncodeStats& stats) const {
+  uint8_t* data = context.bytes(id_);
+  if (direct_) {
+    float* out = reinterpret_cast<float*>(data) + first;
+    if (adding(context)) {
+      for (size_t i = 0; i < in.size(); ++i) out[i] += in[i];
+    } else if (out != in.data()) {
+      std::memcpy(out, in.data(), in.size_bytes());
+    }
+    return;
+  }
+  const Rounding rounding = tensor_rounding(*plan_, plan_->graph[id_], storage_, *context.state);
+  if (const Plain* plain = std::get_if<Plain>(&storage_)) {
+    stats.merge(encode(
+        plain->format, rounding, in,
+        {data + code_offset(plain->format, first), packed_bytes(plain->format.bits(), in.size())}, first));
+    return;
+  }
+  const Parts parts = parts_of(data, storage_, elements_);
+  stats.merge(encode(storage_, rounding, in, parts.codes, parts.side));
+}
+
+void Writer::all(const RunContext& context, const float* in) const {
+  if (granule_ == 0) {
+    EncodeStats stats;
+    write(context, 0, {in, elements_}, stats);
+    context.report(id_, stats);
+    return;
+  }
+  parallel_for(elements_, kGrain, [&](size_t begin, size_t end) {
+    EncodeStats stats;
+    write(context, begin, {in + begin, end - begin}, stats);
+    context.report(id_, stats);
+  });
+}
+
+size_t Workspace::book(size_t count, size_t size) {
+  const size_t offset = bytes_;
+  bytes_ += aligned_bytes(count * size);
+  return offset;
+}
+
+}  // namespace ulp

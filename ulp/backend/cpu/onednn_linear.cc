@@ -1,0 +1,175 @@
+// Linear layers and matrix products. A linear layer is cut along its rows. A batch of matrix products is cut along the
+// batch; a single one along the rows of its result, or, where both operands have the inner axis first, along that
+// axis, and summed.
+#include "ulp/backend/cpu/onednn_task.h"
+
+namespace ulp::onednn {
+namespace {
+
+using dnnl::memory;
+using Forward = dnnl::inner_product_forward;
+using GradInput = dnnl::inner_product_backward_data;
+using GradWeight = dnnl::inner_product_backward_weights;
+
+struct Linear {
+  int64_t rows, in, out;
+  bool bias;
+
+  Linear(const Shape& x, const Shape& y, bool with_bias)
+      : rows(static_cast<int64_t>(x.rows())), in(x.back()), out(y.back()), bias(with_bias) {}
+
+  static Desc matrix(int64_t n, int64_t width) { return dense({n, width}, {width, 1}); }
+  Desc plain() const { return matrix(out, in); }
+  Desc weights(const Desc* layout) const {
+    return layout != nullptr ? *layout : Desc({out, in}, memory::data_type::f32, memory::format_tag::any);
+  }
+  Desc bias_desc() const { return bias ? dense({out}, {1}) : Desc(); }
+  Forward::primitive_desc forward(int64_t n, const Desc* layout) const {
+    const auto kind = dnnl::prop_kind::forward_training;
+    const auto desc = bias ? Forward::desc(kind, matrix(n, in), weights(layout), bias_desc(), matrix(n, out))
+                           : Forward::desc(kind, matrix(n, in), weights(layout), matrix(n, out));
+    return {desc, attributes(), engine()};
+  }
+};
+
+// One operand of a batch of matrix products.
+Desc matrices(int64_t batch, int64_t rows, int64_t columns, bool transposed) {
+  return dense({batch, rows, columns},
+               transposed ? memory::dims{rows * columns, 1, rows} : memory::dims{rows * columns, columns, 1});
+}
+
+}  // namespace
+
+Product describe_linear(const Problem& problem) {
+  const Node& node = problem.root();
+  const Linear linear(problem.shape(node.in[0]), problem.shape(node.out[0]), node.in.size() > 2);
+  Product p;
+  p.units = linear.rows;
+  p.in = {{node.in[0], static_cast<size_t>(linear.in), DNNL_ARG_SRC}};
+  p.out = {node.out[0], static_cast<size_t>(linear.out), DNNL_ARG_DST};
+  p.weight = node.in[1];
+  if (linear.bias) p.bias = node.in[2];
+  p.plain = linear.plain();
+  p.offer = [linear](int64_t n, const Desc* layout) {
+    const auto pd = linear.forward(n, layout);
+    return Offer{{pd.src_desc()},
+                 pd.dst_desc(),
+                 pd.weights_desc(),
+                 linear.bias_desc(),
+                 pd.scratchpad_desc().get_size(),
+                 pd.impl_info_str(),
+                 [pd] { return dnnl::primitive(Forward(pd)); }};
+  };
+  return p;
+}
+
+Product describe_linear_grad_input(const Problem& problem) {
+  const Node& node = problem.root();
+  const Linear linear(problem.shape(node.out[0]), problem.shape(node.in[0]), false);
+  Product p;
+  p.units = linear.rows;
+  p.in = {{node.in[0], static_cast<size_t>(linear.out), DNNL_ARG_DIFF_DST}};
+  p.out = {node.out[0], static_cast<size_t>(linear.in), DNNL_ARG_DIFF_SRC};
+  p.weight = node.in[1];
+  p.plain = linear.plain();
+  p.offer = [linear](int64_t n, const Desc* layout) {
+    const GradInput::desc desc(linear.matrix(n, linear.in), linear.weights(layout),
+                               linear.matrix(n, linear.out));
+    const GradInput::primitive_desc pd(desc, attributes(), engine(), linear.forward(n, nullptr));
+    return Offer{{pd.diff_dst_desc()},
+                 pd.diff_src_desc(),
+                 pd.weights_desc(),
+                 {},
+                 pd.scratchpad_desc().get_size(),
+                 pd.impl_info_str(),
+                 [pd] { return dnnl::primitive(GradInput(pd)); }};
+  };
+  return p;
+}
+
+Product describe_linear_grad_weight(const Problem& problem) {
+  const Node& node = problem.root();
+  const Linear linear(problem.shape(node.in[0]), problem.shape(node.in[1]), false);
+  Product p;
+  p.units = linear.rows;
+  p.in = {{node.in[0], static_cast<size_t>(linear.in), DNNL_ARG_SRC},
+          {node.in[1], static_cast<size_t>(linear.out), DNNL_ARG_DIFF_DST}};
+  p.out = {node.out[0], 0, DNNL_ARG_DIFF_WEIGHTS};
+  p.plain = linear.plain();
+  p.offer = [linear](int64_t n, const Desc* layout) {
+    const GradWeight::desc desc(linear.matrix(n, linear.in), linear.weights(layout),
+                                linear.matrix(n, linear.out));
+    const GradWeight::primitive_desc pd(desc, attributes(), engine(), linear.forward(n, nullptr));
+    return Offer{{pd.src_desc(), pd.diff_dst_desc()},
+                 pd.diff_weights_desc(),
+                 pd.diff_weights_desc(),
+                 {},
+                 pd.scratchpad_desc().get_size(),
+                 pd.impl_info_str(),
+                 [pd] { return dnnl::primitive(GradWeight(pd)); }};
+  };
+  return p;
+}
+
+Product describe_matmul(const Problem& problem) {
+  const Node& node = problem.root();
+  const Shape &a = problem.shape(node.in[0]), &b = problem.shape(node.in[1]),
+              &out = problem.shape(node.out[0]);
+  const bool ta = node.attrs.integer("transpose_a") != 0, tb = node.attrs.integer("transpose_b") != 0;
+  const int64_t m = out[out.rank() - 2], n = out.back(), k = a[a.rank() - (ta ? 2 : 1)];
+  const int64_t batch = static_cast<int64_t>(out.elements()) / (m * n);
+
+  enum class Cut { matrices, rows, inner };
+  Cut cut = Cut::matrices;
+  if (batch == 1 && !ta) cut = Cut::rows;
+  if (batch == 1 && ta && !tb) cut = Cut::inner;
+
+  Product p;
+  const Sliced left{node.in[0], a.elements(), DNNL_ARG_SRC},
+      right{node.in[1], b.elements(), DNNL_ARG_WEIGHTS};
+  const auto of = [](Sliced operand, int64_t units) {
+    operand.unit /= static_cast<size_t>(units);
+    return operand;
+  };
+  p.out = {node.out[0], out.elements(), DNNL_ARG_DST};
+  switch (cut) {
+    case Cut::matrices:
+      p.units = batch;
+      p.in = {of(left, batch), of(right, batch)};
+      p.out = of(p.out, batch);
+      break;
+    case Cut::rows:
+      p.units = m;
+      p.in = {of(left, m)};
+      p.out = of(p.out, m);
+      p.weight = node.in[1];
+      p.plain = matrices(1, k, n, tb);
+      break;
+    case Cut::inner:
+      p.units = k;
+      p.in = {of(left, k), of(right, k)};
+      p.out.unit = 0;
+      p.plain = matrices(1, m, n, false);
+      break;
+  }
+  // Operands have the layout they are stored in: the products here are of activations, which are read once.
+  p.offer = [=](int64_t units, const Desc*) {
+    const int64_t batches = cut == Cut::matrices ? units : 1, rows = cut == Cut::rows ? units : m,
+                  inner = cut == Cut::inner ? units : k;
+    const dnnl::matmul::desc desc(matrices(batches, rows, inner, ta), matrices(batches, inner, n, tb),
+                                  matrices(batches, rows, n, false));
+    const dnnl::matmul::primitive_desc pd(desc, attributes(), engine());
+    Offer offer{{pd.src_desc()},
+                pd.dst_desc(),
+                cut == Cut::rows ? pd.weights_desc() : pd.dst_desc(),
+                {},
+                pd.scratchpad_desc().get_size(),
+                pd.impl_info_str(),
+                [pd] { return dnnl::primitive(dnnl::matmul(pd)); }};
+    if (cut != Cut::rows) offer.in.push_back(pd.weights_desc());
+    return offer;
+  };
+  return p;
+}
+
+}  // namespace ulp::onednn

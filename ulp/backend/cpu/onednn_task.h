@@ -1,0 +1,79 @@
+// A product in oneDNN's terms, and the task that runs it. Convolutions, linear layers and matrix products differ in
+// how primitives are made; what is around them is the same: operands that are fp32 are used where they lie, others
+// are decoded, the batch is cut in slices where that would take too much workspace, weights are brought into the
+// layout that the primitive likes, and results are encoded once.
+#pragma once
+
+#include <dnnl.hpp>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ulp/backend/access.h"
+#include "ulp/backend/kernel.h"
+
+namespace ulp::onednn {
+
+using Desc = dnnl::memory::desc;
+
+const dnnl::engine& engine();
+const dnnl::stream& stream();
+// User scratchpad, strict fp32.
+dnnl::primitive_attr attributes();
+
+Desc dense(const dnnl::memory::dims& dims, const dnnl::memory::dims& strides);
+
+// What oneDNN offers for a number of units; nothing is compiled before `compile` is called.
+struct Offer {
+  std::vector<Desc> in;  // of a slice, like Product::in
+  Desc out;              // of a slice, or of the whole result where it is summed
+  Desc weight;           // as the primitive wants it; for a summed result that is `out`
+  Desc bias;
+  size_t scratchpad = 0;
+  std::string implementation;
+  std::function<dnnl::primitive()> compile;
+};
+
+// An operand that is cut along the batch.
+struct Sliced {
+  TensorId id;
+  size_t unit;  // elements of one unit
+  int arg;      // oneDNN's name
+};
+
+struct Product {
+  int64_t units = 1;  // images, rows or matrices that can be done one by one
+  std::vector<Sliced> in;
+  Sliced out;       // `unit` is 0 for a result that is summed over all units
+  TensorId weight;  // read as a whole; none
+  int weight_arg = DNNL_ARG_WEIGHTS;
+  TensorId bias;  // none
+  Desc plain;     // the layout of the weight, or of the summed result, as stored
+  // Throws dnnl::error. With a layout the weight (or summed result) must have it; else the primitive chooses.
+  std::function<Offer(int64_t units, const Desc* layout)> offer;
+
+  bool summed() const { return out.unit == 0; }
+};
+
+// Why oneDNN cannot do it; "".
+std::string why_not(const Problem& problem, const std::function<Product(const Problem&)>& describe);
+std::unique_ptr<Task> make_task(const Problem& problem, Product product);
+
+// For one operator each: why_not and make of a KernelDef from a description.
+template <Product (*describe)(const Problem&)>
+constexpr KernelDef kernel(std::string_view op) {
+  return {op, "onednn", [](const Problem& problem) { return why_not(problem, describe); },
+          [](const Problem& problem) { return make_task(problem, describe(problem)); }};
+}
+
+Product describe_conv(const Problem& problem);
+Product describe_conv_grad_input(const Problem& problem);
+Product describe_conv_grad_weight(const Problem& problem);
+Product describe_linear(const Problem& problem);
+Product describe_linear_grad_input(const Problem& problem);
+Product describe_linear_grad_weight(const Problem& problem);
+Product describe_matmul(const Problem& problem);
+
+}  // namespace ulp::onednn

@@ -1,0 +1,123 @@
+// What a backend is: for each operator a list of kernels, best first, the plain reference last. A kernel looks at a
+// problem (shapes, storages, attributes; no data) and either says why it declines or makes a task, which
+// knows its workspace before it runs and allocates nothing while it runs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ulp/backend/step_state.h"
+#include "ulp/graph/format.h"
+#include "ulp/graph/graph.h"
+#include "ulp/graph/op.h"
+#include "ulp/numeric/rounding.h"
+#include "ulp/numeric/storage.h"
+
+namespace ulp {
+
+// Bytes of a tensor: codes and what is kept beside them, each aligned.
+size_t tensor_bytes(const TensorInfo& tensor, const Storage& storage);
+
+// What every kernel of a plan shares.
+struct PlanContext {
+  const Graph& graph;
+  std::span<const TensorFormat> formats;  // by tensor; of no meaning for int32 and bytes
+  Round round = Round::nearest_even;      // how activations and gradients are written
+  Overflow overflow = Overflow::saturate;
+  size_t workspace = size_t{64} << 20;  // what a task should keep below by working in slices
+  // By tensor, the one whose bytes it has: of views, and of copies that change nothing. None: each its own.
+  std::span<const TensorId> roots = {};
+
+  TensorId root_of(TensorId id) const { return roots.empty() ? id : roots[static_cast<size_t>(id.index)]; }
+};
+
+// A node to run, and the elementwise nodes that are computed inside it, their outputs rounded in registers and
+// never stored. Several roots: neighbouring nodes of one kind in one task (optimizer steps).
+struct Problem {
+  const PlanContext& plan;
+  std::vector<NodeId> inlined = {};  // in graph order
+  std::vector<NodeId> roots = {};
+  // Of the inlined nodes, those whose output's range events another task reports already.
+  std::vector<NodeId> silent = {};
+
+  const Graph& graph() const { return plan.graph; }
+  const Node& root() const { return plan.graph[roots[0]]; }
+  const TensorInfo& tensor(TensorId id) const { return plan.graph[id]; }
+  const Shape& shape(TensorId id) const { return plan.graph[id].shape; }
+  const TensorFormat& format(TensorId id) const { return plan.formats[static_cast<size_t>(id.index)]; }
+};
+
+// What a task gets when it runs.
+class RunContext {
+ public:
+  // Where a tensor's bytes are, by tensor; null where it has none. The tensor of a source (input, indices, target)
+  // finds what the caller feeds in `feeds`: fp32 or int32.
+  std::span<uint8_t* const> data;
+  std::span<const void* const> feeds;
+  const StepState* state = nullptr;
+  uint8_t* workspace = nullptr;  // the task's own bytes, aligned
+
+  uint8_t* bytes(TensorId id) const { return data[static_cast<size_t>(id.index)]; }
+  template <typename T>
+  T* as(TensorId id) const {
+    return reinterpret_cast<T*>(bytes(id));
+  }
+  // Adds to what writing the tensor has reported this step. From any thread.
+  void report(TensorId id, const EncodeStats& stats) const;
+
+  EncodeStats* stats = nullptr;  // by tensor
+};
+
+class Task {
+ public:
+  explicit Task(size_t workspace = 0) : workspace_(workspace) {}
+  virtual ~Task() = default;
+  Task(const Task&) = delete;
+  Task& operator=(const Task&) = delete;
+
+  size_t workspace() const { return workspace_; }
+  virtual void run(const RunContext& context) = 0;
+
+ protected:
+  size_t workspace_;
+};
+
+struct KernelDef {
+  std::string_view op;    // the operator of the root
+  std::string_view name;  // "onednn", "pipeline", "reference" ...
+  // Why it cannot take the problem; "" where it can.
+  std::string (*why_not)(const Problem& problem);
+  std::unique_ptr<Task> (*make)(const Problem& problem);
+  // Its output may lie where an input of the same shape and storage lies: each element is read before it is written.
+  bool in_place = false;
+};
+
+struct Backend {
+  std::string_view name;
+  std::vector<KernelDef> kernels;  // for each operator best first
+  bool fuses = false;              // some kernels take problems with inlined nodes
+};
+
+// Which kernel a user wants for which operator: "conv2d=reference,relu=pipeline", "*=reference", "" for the best.
+// From --kernels, or the environment variable ULP_KERNELS.
+class KernelChoice {
+ public:
+  KernelChoice() = default;
+  // Throws an Error for text that is no such list, or a name that no kernel of the backend has.
+  KernelChoice(std::string_view text, const Backend& backend);
+
+  // The first kernel of the backend that takes the problem, of the wanted name if there is one. Null where none does;
+  // then `reasons` says why each declined.
+  const KernelDef* pick(const Backend& backend, const Problem& problem, std::string* reasons = nullptr) const;
+
+ private:
+  std::vector<std::pair<std::string, std::string>> wanted_;
+};
+
+}  // namespace ulp

@@ -1,0 +1,121 @@
+// Matrix products, linear layers, embeddings.
+#include <algorithm>
+#include <array>
+
+#include "ulp/backend/ref/plain.h"
+#include "ulp/base/error.h"
+
+namespace ulp::ref {
+namespace {
+
+// One matrix in memory, read with or without exchanging its axes.
+struct Matrix {
+  const float* data;
+  int64_t width;  // elements of a stored row
+  bool transposed;
+  double at(int64_t row, int64_t column) const {
+    return transposed ? data[column * width + row] : data[row * width + column];
+  }
+};
+
+// out (m, n) = a (m, k) b (k, n) + bias (n)
+void multiply(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const float* bias,
+              float* out) {
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      double sum = 0;
+      for (int64_t l = 0; l < k; ++l) sum += a.at(i, l) * b.at(l, j);
+      if (bias != nullptr) sum += bias[j];
+      out[i * n + j] = rounded(sum);
+    }
+  }
+}
+
+void linear(const Call& call) {
+  const auto rows = static_cast<int64_t>(call.in_shape(0).rows());
+  const int64_t in = call.in_shape(0).back(), out = call.out_shape().back();
+  multiply(rows, out, in, {call.in(0), in, false}, {call.in(1), in, true},
+           call.inputs.size() > 2 ? call.in(2) : nullptr, call.out());
+}
+
+void linear_grad_input(const Call& call) {
+  const auto rows = static_cast<int64_t>(call.in_shape(0).rows());
+  const int64_t out = call.in_shape(0).back(), in = call.in_shape(1)[1];
+  multiply(rows, in, out, {call.in(0), out, false}, {call.in(1), in, false}, nullptr, call.out());
+}
+
+void linear_grad_weight(const Call& call) {
+  const auto rows = static_cast<int64_t>(call.in_shape(0).rows());
+  const int64_t in = call.in_shape(0).back(), out = call.in_shape(1).back();
+  multiply(out, in, rows, {call.in(1), out, true}, {call.in(0), in, false}, nullptr, call.out());
+}
+
+void matmul(const Call& call) {
+  const bool ta = call.integer("transpose_a") != 0, tb = call.integer("transpose_b") != 0;
+  const Shape &a = call.in_shape(0), &b = call.in_shape(1), &out = call.out_shape();
+  const int rank = out.rank();
+  const int64_t m = out[rank - 2], n = out[rank - 1], k = a[rank - (ta ? 2 : 1)];
+  const int64_t count = static_cast<int64_t>(out.elements()) / (m * n);
+  for (int64_t i = 0; i < count; ++i) {
+    multiply(m, n, k, {call.in(0) + i * m * k, a.back(), ta}, {call.in(1) + i * k * n, b.back(), tb}, nullptr,
+             call.out() + i * m * n);
+  }
+}
+
+void check_indices(const Call& call, size_t input, int64_t rows) {
+  const int32_t* indices = call.indices(input);
+  for (size_t i = 0; i < call.in_shape(input).elements(); ++i) {
+    if (indices[i] < 0 || indices[i] >= rows) {
+      fail("backend", "{}: index {} (number {}) is outside the table, which has rows 0 to {}", call.node.name,
+           indices[i], i, rows - 1);
+    }
+  }
+}
+
+void embedding(const Call& call) {
+  const int64_t rows = call.in_shape(0)[0], width = call.in_shape(0)[1];
+  check_indices(call, 1, rows);
+  const auto count = static_cast<int64_t>(call.in_shape(1).elements());
+  for (int64_t i = 0; i < count; ++i) {
+    std::copy_n(call.in(0) + call.indices(1)[i] * width, width, call.out() + i * width);
+  }
+}
+
+// Row by row of the table, over all places that name it.
+void embedding_grad(const Call& call) {
+  constexpr int64_t kColumns = 64;  // added up at a time
+  const int64_t rows = call.out_shape()[0], width = call.out_shape()[1];
+  check_indices(call, 1, rows);
+  const auto count = static_cast<int64_t>(call.in_shape(1).elements());
+  const int32_t* indices = call.indices(1);
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t begin = 0; begin < width; begin += kColumns) {
+      const int64_t columns = std::min(kColumns, width - begin);
+      std::array<double, kColumns> sum{};
+      for (int64_t i = 0; i < count; ++i) {
+        if (indices[i] != row) continue;
+        for (int64_t c = 0; c < columns; ++c)
+          sum[static_cast<size_t>(c)] += call.in(0)[i * width + begin + c];
+      }
+      for (int64_t c = 0; c < columns; ++c) {
+        call.out()[row * width + begin + c] = rounded(sum[static_cast<size_t>(c)]);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::span<const KernelDef> matmul_kernels() {
+  static constexpr KernelDef kKernels[] = {
+      plain<linear>("linear"),
+      plain<linear_grad_input>("linear_grad_input"),
+      plain<linear_grad_weight>("linear_grad_weight"),
+      plain<matmul>("matmul"),
+      plain<embedding>("embedding"),
+      plain<embedding_grad>("embedding_grad"),
+  };
+  return kKernels;
+}
+
+}  // namespace ulp::ref
