@@ -1,0 +1,27 @@
+// Which tensors need not be stored, and which nodes are computed inside others.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "ulp/backend/kernel.h"
+#include "ulp/graph/graph.h"
+
+namespace ulp {
+
+struct Fusion {
+  // By tensor: the tensor whose bytes it has; itself for most.
+  std::vector<TensorId> root;
+  // By tensor: computed inside its readers.
+  std::vector<bool> inlined;
+  // By node: it runs inside others, or not at all.
+  std::vector<bool> absorbed;
+};
+
+// Copies that change nothing, and views, are their inputs. With `fuse`, tensors are inlined except those that `stored` names by index.
+Fusion find_fusion(const PlanContext& plan, bool fuse, const std::vector<bool>& stored);
+
+// The nodes computed inside `node`, in graph order.
+std::vector<NodeId> inlined_nodes(const Graph& graph, const Fusion& fusion, NodeId node);
+
+}  // namespace ulp

@@ -1,0 +1,223 @@
+#include "ulp/plan/plan.h"
+
+#include <algorithm>
+
+#include "ulp/base/error.h"
+#include "ulp/graph/ops/update.h"
+#include "ulp/plan/fusion.h"
+#include "ulp/plan/layout.h"
+#include "ulp/tensor/memory.h"
+
+namespace ulp {
+namespace {
+
+size_t at(TensorId id) { return static_cast<size_t>(id.index); }
+
+// The nodes in the order they run. Fused backward moves each update to where its gradient is complete and nothing
+// later reads the old weight.
+std::vector<NodeId> node_order(const Graph& graph, bool fused_backward) {
+  std::vector<NodeId> order;
+  std::vector<std::vector<NodeId>> after(graph.node_count());
+  std::vector<NodeId> tail;
+  for (size_t i = 0; i < graph.node_count(); ++i) {
+    const Node& node = graph.nodes()[i];
+    const NodeId id{static_cast<int32_t>(i)};
+    if (!fused_backward || node.phase != Phase::update) {
+      tail.push_back(id);
+      continue;
+    }
+    // The last node before it that writes what it reads, or reads or writes what it writes.
+    const auto touches = [&](const std::vector<TensorId>& list, const std::vector<TensorId>& wanted) {
+      return std::any_of(list.begin(), list.end(), [&](TensorId a) {
+        return std::find(wanted.begin(), wanted.end(), a) != wanted.end();
+      });
+    };
+    size_t last = 0;
+    for (size_t j = 0; j < i; ++j) {
+      const Node& other = graph.nodes()[j];
+      if (touches(other.out, node.in) || touches(other.in, node.out) || touches(other.out, node.out))
+        last = j;
+    }
+    after[last].push_back(id);
+  }
+  const auto append = [&](const auto& self, NodeId id) -> void {
+    order.push_back(id);
+    for (const NodeId next : after[static_cast<size_t>(id.index)]) self(self, next);
+  };
+  for (const NodeId id : tail) append(append, id);
+  return order;
+}
+
+bool same_update(const Graph& graph, NodeId a, NodeId b) {
+  return graph[a].op == &kUpdate && graph[b].op == &kUpdate && graph[a].phase == graph[b].phase;
+}
+
+}  // namespace
+
+Plan::Plan(const Graph& graph, std::vector<TensorFormat> formats, const PlanOptions& options)
+    : graph_(graph), formats_(std::move(formats)), places_(graph.tensor_count()) {
+  context_.reset(new PlanContext{graph, formats_, options.round, options.overflow, options.workspace});
+  const Backend& backend = *options.backend;
+  const std::vector<NodeId> order = node_order(graph, options.fused_backward);
+  std::vector<bool> stored(graph.tensor_count());
+  // Results are looked at by the caller.
+  for (const TensorId id : options.results) stored[at(id)] = true;
+
+  // A problem that no kernel takes whole is taken apart, and the fusion is sought again without it.
+  Fusion fusion;
+  for (bool settled = false; !settled;) {
+    settled = true;
+    steps_.clear();
+    fusion = find_fusion(*context_, options.fuse && backend.fuses, stored);
+    context_->roots = fusion.root;
+    std::vector<bool> reported(graph.node_count());
+    for (const NodeId id : order) {
+      if (fusion.absorbed[static_cast<size_t>(id.index)]) continue;
+      if (!steps_.empty() && options.fuse && same_update(graph, steps_.back().roots[0], id)) {
+        steps_.back().roots.push_back(id);
+        continue;
+      }
+      PlanStep step;
+      step.roots = {id};
+      step.inlined = inlined_nodes(graph, fusion, id);
+      step.phase = graph[id].phase;
+      steps_.push_back(std::move(step));
+    }
+    for (PlanStep& step : steps_) {
+      Problem problem{*context_, step.inlined, step.roots, {}};
+      for (const NodeId inlined : step.inlined) {
+        if (reported[static_cast<size_t>(inlined.index)]) problem.silent.push_back(inlined);
+        reported[static_cast<size_t>(inlined.index)] = true;
+      }
+      step.kernel = options.kernels.pick(backend, problem, &step.declined);
+      if (step.kernel != nullptr) {
+        if (settled) step.task = step.kernel->make(problem);
+        continue;
+      }
+      if (step.inlined.empty()) {
+        const Node& node = graph[step.roots[0]];
+        fail("plan", "no kernel of {} takes {} ({}): {}", backend.name, node.name, node.op->name,
+             step.declined);
+      }
+      settled = false;
+      for (const NodeId inlined : step.inlined) stored[at(graph[inlined].out[0])] = true;
+    }
+  }
+  lay_out(fusion.root, options);
+}
+
+void Plan::lay_out(const std::vector<TensorId>& roots, const PlanOptions& options) {
+  const int end = static_cast<int>(steps_.size());
+  // Lives of tensors that have bytes.
+  std::vector<TensorPlace> life(graph_.tensor_count());
+  const auto touch = [&](TensorId id, int when) {
+    TensorPlace& p = life[at(roots[at(id)])];
+    if (p.first < 0) p.first = when;
+    p.first = std::min(p.first, when);
+    p.last = std::max(p.last, when);
+  };
+  std::vector<bool> inlined(graph_.tensor_count());
+  for (const PlanStep& step : steps_) {
+    for (const NodeId id : step.inlined) inlined[at(graph_[id].out[0])] = true;
+  }
+  for (int when = 0; when < end; ++when) {
+    const PlanStep& step = steps_[static_cast<size_t>(when)];
+    for (const auto* nodes : {&step.inlined, &step.roots}) {
+      for (const NodeId id : *nodes) {
+        for (const TensorId in : graph_[id].in) {
+          if (!inlined[at(roots[at(in)])]) touch(in, when);
+        }
+      }
+    }
+    for (const NodeId id : step.roots) {
+      for (const TensorId out : graph_[id].out) touch(out, when);
+    }
+  }
+  for (const TensorId id : options.results) touch(id, end - 1);
+
+  // State has slots of its own; the rest shares the arena.
+  std::vector<Buffer> buffers;
+  std::vector<int> buffer_of(graph_.tensor_count(), -1);
+  for (size_t i = 0; i < life.size(); ++i) {
+    const TensorInfo& tensor = graph_.tensors()[i];
+    const size_t bytes = tensor_bytes(tensor, formats_[i].storage);
+    // A sum over micro-batches lives from one to the next, which may be of another size and have another plan.
+    const bool sum = tensor.kind == Kind::grad_sum && options.micro_batches > 1;
+    if (is_state(tensor.kind) || sum) {
+      places_[i] = {Home::state, roots[i], 0, bytes, 0, end - 1};
+      state_bytes_ += bytes;
+      (sum ? bytes_.gradients : tensor.kind == Kind::optimizer ? bytes_.optimizer : bytes_.weights) += bytes;
+      continue;
+    }
+    if (life[i].first < 0 || at(roots[i]) != i) continue;
+    buffer_of[i] = static_cast<int>(buffers.size());
+    buffers.push_back({bytes, life[i].first, life[i].last});
+  }
+
+  // In place: the output takes over the buffer of an input that dies here.
+  for (int when = 0; when < end; ++when) {
+    const PlanStep& step = steps_[static_cast<size_t>(when)];
+    if (!step.kernel->in_place || step.roots.size() != 1) continue;
+    const Node& root = graph_[step.roots[0]];
+    if (root.op->form != Form::elementwise || is_state(graph_[root.out[0]].kind)) continue;
+    const size_t out = at(roots[at(root.out[0])]);
+    if (buffer_of[out] < 0 || life[out].first != when) continue;
+    const auto take_over = [&](TensorId in) {
+      const size_t from = at(roots[at(in)]);
+      if (from == out || buffer_of[from] < 0 || inlined[from] || life[from].last != when ||
+          life[from].first == when)
+        return false;
+      if (graph_[in].shape != graph_[root.out[0]].shape || formats_[at(in)].storage != formats_[out].storage)
+        return false;
+      if (graph_[in].element != Element::real || !std::holds_alternative<Plain>(formats_[out].storage))
+        return false;
+      const int kept = buffer_of[from], freed = buffer_of[out];
+      buffers[static_cast<size_t>(kept)].last = life[out].last;
+      buffers[static_cast<size_t>(freed)].bytes = 0;
+      for (int& buffer : buffer_of) {
+        if (buffer == freed) buffer = kept;
+      }
+      return true;
+    };
+    bool done = false;
+    for (const auto* nodes : {&step.roots, &step.inlined}) {
+      for (const NodeId id : *nodes) {
+        for (const TensorId in : graph_[id].in) done = done || take_over(in);
+      }
+    }
+  }
+
+  const size_t tensors = buffers.size();
+  for (int when = 0; when < end; ++when) {
+    const size_t bytes = aligned_bytes(steps_[static_cast<size_t>(when)].task->workspace());
+    buffers.push_back({bytes, when, when});
+  }
+  step_bytes_ = ulp::lay_out(buffers);
+  int peak = 0;
+  step_bytes_bound_ = most_alive(buffers, &peak);
+  for (int when = 0; when < end; ++when) {
+    steps_[static_cast<size_t>(when)].workspace = buffers[tensors + static_cast<size_t>(when)].offset;
+  }
+  std::vector<bool> counted(buffers.size());
+  for (size_t i = 0; i < life.size(); ++i) {
+    const size_t root = at(roots[i]);
+    if (buffer_of[root] < 0) {
+      if (root != i) places_[i] = places_[root];
+      continue;
+    }
+    const Buffer& buffer = buffers[static_cast<size_t>(buffer_of[root])];
+    places_[i] = {Home::step,       roots[i],
+                  buffer.offset,    tensor_bytes(graph_.tensors()[i], formats_[i].storage),
+                  life[root].first, life[root].last};
+    // Where one tensor takes over another's buffer both are alive for a step; they count once.
+    if (root != i || life[i].first > peak || life[i].last < peak ||
+        counted[static_cast<size_t>(buffer_of[i])])
+      continue;
+    counted[static_cast<size_t>(buffer_of[i])] = true;
+    const bool forward = graph_[graph_.tensors()[i].producer].phase == Phase::forward;
+    (forward ? bytes_.activations : bytes_.gradients) += places_[i].bytes;
+  }
+  bytes_.workspace = peak_bytes() - bytes_.total();
+}
+
+}  // namespace ulp

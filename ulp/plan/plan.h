@@ -1,0 +1,88 @@
+// Before the first step: in which order nodes run, with which kernels, what is stored and where. A plan is a
+// pure function of the graph, the formats and the options, and its bytes are those that running it takes.
+//
+// Not stored is what need not be: an elementwise result that only elementwise nodes and reductions read is computed inside
+// them, where that moves fewer bytes; a copy that changes nothing is its input; an elementwise result lies where an input
+// lay that nothing reads any more.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ulp/backend/kernel.h"
+#include "ulp/graph/graph.h"
+
+namespace ulp {
+
+struct PlanOptions {
+  const Backend* backend = nullptr;
+  KernelChoice kernels = {};
+  size_t workspace = size_t{64} << 20;  // where a task can choose, it takes no more
+  bool fuse = true;                     // off: every node runs by itself and every tensor is stored
+  bool fused_backward = false;          // update a parameter as soon as its gradient is complete
+  int micro_batches = 1;
+  Round round = Round::nearest_even;
+  Overflow overflow = Overflow::saturate;
+  std::vector<TensorId> results = {};  // read after the step: kept to its end
+};
+
+enum class Home : uint8_t {
+  nowhere,  // computed inside what reads it, or never
+  state,    // outlives the step: weights, and gradient sums over micro-batches
+  step,
+};
+
+struct TensorPlace {
+  Home home = Home::nowhere;
+  TensorId root = {};            // whose bytes it has; mostly its own
+  size_t offset = 0, bytes = 0;  // in the step arena
+  int first = -1, last = -1;     // the steps that it lives through
+};
+
+struct PlanStep {
+  std::vector<NodeId> roots, inlined;
+  const KernelDef* kernel = nullptr;
+  std::string declined;  // why better kernels did not take it; "" where the best did
+  std::unique_ptr<Task> task;
+  Phase phase = Phase::forward;
+  size_t workspace = 0;  // offset in the step arena
+};
+
+// What the memory is for, at the moment when most is in use. Gaps between tensors count as workspace.
+struct PlanBytes {
+  size_t weights = 0, optimizer = 0, activations = 0, gradients = 0, workspace = 0;
+  size_t total() const { return weights + optimizer + activations + gradients + workspace; }
+};
+
+class Plan {
+ public:
+  // The graph must outlive the plan. Throws an Error if a node finds no kernel.
+  Plan(const Graph& graph, std::vector<TensorFormat> formats, const PlanOptions& options);
+
+  const Graph& graph() const { return graph_; }
+  std::span<const TensorFormat> formats() const { return formats_; }
+  std::span<const PlanStep> steps() const { return steps_; }
+  const TensorPlace& place(TensorId id) const { return places_[static_cast<size_t>(id.index)]; }
+  const PlanBytes& bytes() const { return bytes_; }
+  size_t step_bytes() const { return step_bytes_; }    // of the step arena
+  size_t state_bytes() const { return state_bytes_; }  // of all state
+  size_t peak_bytes() const { return state_bytes_ + step_bytes_; }
+  // What any layout of these tensors would need in the step arena.
+  size_t step_bytes_bound() const { return step_bytes_bound_; }
+
+ private:
+  void lay_out(const std::vector<TensorId>& roots, const PlanOptions& options);
+
+  const Graph& graph_;
+  std::vector<TensorFormat> formats_;
+  std::unique_ptr<PlanContext> context_;
+  std::vector<PlanStep> steps_;
+  std::vector<TensorPlace> places_;
+  PlanBytes bytes_;
+  size_t step_bytes_ = 0, state_bytes_ = 0, step_bytes_bound_ = 0;
+};
+
+}  // namespace ulp
