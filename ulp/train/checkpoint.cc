@@ -1,0 +1,137 @@
+#include "ulp/train/checkpoint.h"
+
+#include <charconv>
+#include <cstring>
+
+#include "ulp/base/error.h"
+#include "ulp/train/safetensors.h"
+
+namespace ulp {
+namespace {
+
+constexpr std::string_view kVersion = "1";
+constexpr std::string_view kSide = "#side";  // what is stored beside codes; no tensor's name ends so
+
+template <typename T>
+T number(const TensorMetadata& metadata, const std::string& path, const std::string& key) {
+  const auto found = metadata.find(key);
+  T value{};
+  if (found != metadata.end()) {
+    const char* end = found->second.data() + found->second.size();
+    if (std::from_chars(found->second.data(), end, value).ptr == end) return value;
+  }
+  fail("checkpoint", "{} has no number '{}': it is not a checkpoint of a run", path, key);
+}
+
+bool saved(const StateSlot& slot) { return slot.kind != Kind::grad_sum; }
+
+// The tensors of a slot as they stand in a file.
+std::vector<StoredTensor> stored(const StateSlot& slot) {
+  std::vector<StoredTensor> tensors;
+  StoredTensor codes;
+  codes.name = slot.name;
+  codes.bytes = slot.codes();
+  const Plain* plain = std::get_if<Plain>(&slot.storage);
+  const std::string_view dtype = plain == nullptr ? "" : safetensors_dtype(plain->format);
+  if (dtype.empty()) {
+    codes.dtype = "U8";
+    codes.shape = {codes.bytes.size()};
+  } else {
+    codes.dtype = dtype;
+    for (int axis = 0; axis < slot.shape.rank(); ++axis)
+      codes.shape.push_back(static_cast<uint64_t>(slot.shape[axis]));
+  }
+  tensors.push_back(std::move(codes));
+  if (const std::span<uint32_t> side = slot.side(); !side.empty()) {
+    tensors.push_back({slot.name + std::string(kSide),
+                       "U32",
+                       {side.size()},
+                       {reinterpret_cast<const uint8_t*>(side.data()), side.size_bytes()}});
+  }
+  return tensors;
+}
+
+std::string format_key(const StateSlot& slot) { return "storage " + slot.name; }
+std::string format_text(const StateSlot& slot) {
+  return storage_name(slot.storage) + " " + shape_text(slot.shape);
+}
+
+}  // namespace
+
+void save_checkpoint(const std::string& path, const std::string& model, const State& state,
+                     const RunProgress& p) {
+  std::vector<StoredTensor> tensors;
+  TensorMetadata metadata = {{"format", "ulp checkpoint"},
+                             {"version", std::string(kVersion)},
+                             {"model", model},
+                             {"step", std::to_string(p.step)},
+                             {"updates", std::to_string(p.updates)},
+                             {"epochs_done", std::to_string(p.epochs_done)},
+                             {"epoch_loss", fmt::format("{}", p.epoch_loss)},
+                             {"epoch_correct", std::to_string(p.epoch_correct)},
+                             {"epoch_examples", std::to_string(p.epoch_examples)},
+                             {"best_test_acc", fmt::format("{}", p.best_test_acc)},
+                             {"final_test_acc", fmt::format("{}", p.final_test_acc)},
+                             {"finished", p.finished ? "1" : "0"}};
+  for (const auto& [name, slot] : state.slots()) {
+    if (!saved(slot)) continue;
+    metadata[format_key(slot)] = format_text(slot);
+    for (StoredTensor& tensor : stored(slot)) tensors.push_back(std::move(tensor));
+  }
+  save_tensors(path, tensors, metadata);
+}
+
+RunProgress load_checkpoint(const std::string& path, const std::string& model, State& state) {
+  const TensorFile file(path);
+  const TensorMetadata& metadata = file.metadata();
+  const auto text = [&](const std::string& key) {
+    const auto found = metadata.find(key);
+    return found == metadata.end() ? std::string() : found->second;
+  };
+  if (text("format") != "ulp checkpoint") fail("checkpoint", "{} is not a checkpoint of a run", path);
+  if (text("version") != kVersion) {
+    fail("checkpoint", "{} has version '{}', this program reads version {}", path, text("version"), kVersion);
+  }
+  if (text("model") != model)
+    fail("checkpoint", "{} is of '{}', the run is of '{}'", path, text("model"), model);
+  size_t expected = 0;
+  for (const auto& [name, slot] : state.slots()) {
+    if (!saved(slot)) continue;
+    if (text(format_key(slot)) != format_text(slot)) {
+      fail("checkpoint", "{} has '{}' as '{}', the run has it as '{}'", path, name, text(format_key(slot)),
+           format_text(slot));
+    }
+    for (const StoredTensor& tensor : stored(slot)) {
+      const StoredTensor& found = file.find(tensor.name);
+      if (found.dtype != tensor.dtype || found.shape != tensor.shape ||
+          found.bytes.size() != tensor.bytes.size()) {
+        fail("checkpoint", "{}: '{}' does not have the shape that the run has", path, tensor.name);
+      }
+      ++expected;
+    }
+  }
+  if (file.tensors().size() != expected) {
+    fail("checkpoint", "{} has {} tensors, the run has {}", path, file.tensors().size(), expected);
+  }
+  RunProgress p;
+  p.step = number<uint64_t>(metadata, path, "step");
+  p.updates = number<uint64_t>(metadata, path, "updates");
+  p.epochs_done = number<uint64_t>(metadata, path, "epochs_done");
+  p.epoch_loss = number<double>(metadata, path, "epoch_loss");
+  p.epoch_correct = number<uint64_t>(metadata, path, "epoch_correct");
+  p.epoch_examples = number<uint64_t>(metadata, path, "epoch_examples");
+  p.best_test_acc = number<double>(metadata, path, "best_test_acc");
+  p.final_test_acc = number<double>(metadata, path, "final_test_acc");
+  p.finished = text("finished") == "1";
+  for (const auto& [name, slot] : state.slots()) {
+    if (!saved(slot)) continue;
+    for (const StoredTensor& tensor : stored(slot)) {
+      const StoredTensor& found = file.find(tensor.name);
+      // The bytes of a slot, seen through its file form.
+      std::memcpy(const_cast<uint8_t*>(tensor.bytes.data()), found.bytes.data(), found.bytes.size());
+    }
+  }
+  return p;
+}
+
+}  // namespace ulp

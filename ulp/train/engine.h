@@ -1,0 +1,92 @@
+// A model with its memory: the plans for every batch size that a run meets, the state they share, and the one arena they
+// take turns in. All of it is planned and counted before the first step.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "ulp/backend/kernel.h"
+#include "ulp/models/model.h"
+#include "ulp/optim/optimizer.h"
+#include "ulp/plan/plan.h"
+#include "ulp/precision/assignment.h"
+#include "ulp/train/executor.h"
+#include "ulp/train/state.h"
+
+namespace ulp {
+
+struct EngineOptions {
+  ModelRequest model;  // its batch is that of training
+  OptimizerConfig optimizer;
+  std::string policy = "fp32";
+  std::string device = "cpu";  // cpu, or reference: the plain loops
+  std::string kernels = {};    // see KernelChoice
+  size_t workspace = size_t{64} << 20;
+  int64_t micro_batches = 1;  // divides the batch
+  double clip_norm = 0;
+  bool fused_backward = false;
+  uint64_t seed = 0;
+};
+
+// One batch as the loader makes it.
+struct Examples32 {
+  std::span<const float> images;    // (count, height, width, channels)
+  std::span<const int32_t> labels;  // (count)
+};
+
+struct BatchResult {
+  double loss = 0;  // summed over the examples
+  uint64_t correct = 0;
+};
+
+class Engine {
+ public:
+  // Throws an Error for options that do not go together.
+  explicit Engine(const EngineOptions& options);
+
+  // Plans for a number of examples; to be called for each that will come, before allocate.
+  void plan_training(int64_t examples);
+  void plan_evaluation(int64_t examples);
+  // The state, and the arena.
+  void allocate();
+
+  // What all plans together need: state and the largest arena.
+  size_t planned_peak_bytes() const;
+  // Of the plan that needs most.
+  const PlanBytes& planned_bytes() const;
+  const Memory& memory() const { return *memory_; }
+  const Plan& training_plan() const;  // of the full batch
+  State& state() { return *state_; }
+  const Assignment& assignment() const { return assignment_; }
+  double low_ratio() const { return 0; }  // until policies lower anything
+
+  // A step: the gradient of the mean loss over the examples, and the update with the scalars of `step`.
+  BatchResult train(const StepState& step, const Examples32& examples);
+  BatchResult evaluate(const StepState& step, const Examples32& examples);
+
+ private:
+  // A graph of one batch size, its plan, and what runs it.
+  struct Program {
+    ClassifierGraph graph;
+    std::unique_ptr<Plan> plan;
+    std::unique_ptr<Executor> executor;
+  };
+  std::unique_ptr<Program> make_program(int64_t examples, Mode mode);
+  BatchResult run(Program& program, const StepState& step, const Examples32& examples, size_t first,
+                  bool update);
+
+  const EngineOptions options_;
+  std::unique_ptr<Memory> memory_;
+  std::unique_ptr<State> state_;
+  Assignment assignment_;
+  std::map<int64_t, std::unique_ptr<Program>> training_, evaluation_;  // by examples
+  Block arena_;
+};
+
+// The backend of a name: cpu, reference. Throws an Error for another.
+const Backend& find_backend(std::string_view device);
+
+}  // namespace ulp

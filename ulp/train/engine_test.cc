@@ -1,0 +1,192 @@
+#include "ulp/train/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "ulp/base/error.h"
+#include "ulp/data/temp.h"
+#include "ulp/train/checkpoint.h"
+#include "ulp/train/init.h"
+#include "ulp/train/safetensors.h"
+
+namespace ulp {
+namespace {
+
+EngineOptions options(const std::string& model, int64_t batch, int64_t micro_batches = 1) {
+  EngineOptions made;
+  made.model.name = model;
+  made.model.width = 0.25;
+  made.model.batch = batch;
+  made.optimizer.momentum = 0.9;
+  made.micro_batches = micro_batches;
+  made.seed = 3;
+  return made;
+}
+
+struct Data {
+  std::vector<float> images;
+  std::vector<int32_t> labels;
+  explicit Data(size_t count) : images(count * 3 * 32 * 32), labels(count) {
+    fill_initial(Init::normal(1), 9, 1, images);
+    for (size_t i = 0; i < count; ++i) labels[i] = static_cast<int32_t>(i * 7 % 10);
+  }
+  Examples32 examples() const { return {images, labels}; }
+};
+
+StepState step_state(const EngineOptions& made, uint64_t step) {
+  StepState state;
+  state.seed = made.seed;
+  state.step = static_cast<uint32_t>(step);
+  state.update = update_scalars(made.optimizer, step, 0.05);
+  return state;
+}
+
+std::vector<float> weights(Engine& engine, const std::string& name) {
+  return engine.state().find(name).values();
+}
+
+TEST(Engine, TakesTheMemoryThatWasPlanned) {
+  for (const char* model : {"resnet8", "mobilenetv2", "shufflenetv2", "squeezenet", "lenet", "mlp"}) {
+    const EngineOptions made = options(model, 8);
+    Engine engine(made);
+    engine.plan_training(3);
+    engine.plan_evaluation(8);
+    engine.plan_evaluation(2);
+    EXPECT_EQ(engine.memory().peak(), 0u);
+    engine.allocate();
+    const Data data(8);
+    engine.train(step_state(made, 0), data.examples());
+    engine.evaluate(step_state(made, 1), data.examples());
+    EXPECT_EQ(engine.memory().peak(), engine.planned_peak_bytes()) << model;
+    EXPECT_EQ(engine.planned_bytes().total(), engine.planned_peak_bytes()) << model;
+  }
+}
+
+// Without batch norm the mean gradient is the same, however the batch is cut.
+TEST(Engine, MicroBatchesAddUpToTheBatch) {
+  const Data data(10);
+  const EngineOptions whole = options("mlp", 12), parts = options("mlp", 12, 3);
+  Engine one(whole), three(parts);
+  for (Engine* engine : {&one, &three}) {
+    // A last batch that the micro-batches do not divide: 4, 4 and 2.
+    engine->plan_training(10);
+    engine->allocate();
+  }
+  for (uint64_t step = 0; step < 3; ++step) {
+    const BatchResult a = one.train(step_state(whole, step), data.examples());
+    const BatchResult b = three.train(step_state(parts, step), data.examples());
+    EXPECT_NEAR(a.loss, b.loss, 1e-4 * a.loss);
+    EXPECT_EQ(a.correct, b.correct);
+  }
+  const std::vector<float> a = weights(one, "fc1.weight"), b = weights(three, "fc1.weight");
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += std::pow(a[i] - b[i], 2);
+    norm += std::pow(a[i], 2);
+  }
+  EXPECT_LT(std::sqrt(difference / norm), 1e-5);
+  EXPECT_GT(difference, 0) << "the sums were added up in the same order: were there micro-batches at all?";
+}
+
+TEST(Engine, LearnsWhatItSeesAgainAndAgain) {
+  const Data data(16);
+  const EngineOptions made = options("resnet8", 16);
+  Engine engine(made);
+  engine.allocate();
+  double first = 0, last = 0;
+  for (uint64_t step = 0; step < 60; ++step) {
+    last = engine.train(step_state(made, step), data.examples()).loss / 16;
+    if (step == 0) first = last;
+  }
+  EXPECT_GT(first, 2);
+  EXPECT_LT(last, 0.2);
+}
+
+TEST(Engine, RefusesWhatDoesNotGoTogether) {
+  EXPECT_THROW(Engine(options("resnet8", 0)), Error);
+  EXPECT_THROW(Engine(options("resnet8", 10, 3)), Error);
+  EXPECT_THROW(Engine(options("nonet", 10)), Error);
+  EngineOptions device = options("resnet8", 4);
+  device.device = "abacus";
+  EXPECT_THROW(Engine{device}, Error);
+  EngineOptions kernels = options("resnet8", 4);
+  kernels.kernels = "conv2d=magic";
+  EXPECT_THROW(Engine{kernels}, Error);
+}
+
+TEST(Engine, ForcedKernelsAreUsed) {
+  EngineOptions made = options("lenet", 2);
+  made.kernels = "*=reference";
+  const Engine engine(made);
+  for (const PlanStep& step : engine.training_plan().steps()) EXPECT_EQ(step.kernel->name, "reference");
+  setenv("ULP_KERNELS", "conv2d=reference", 1);
+  made.kernels = "";
+  const Engine asked(made);
+  unsetenv("ULP_KERNELS");
+  for (const PlanStep& step : asked.training_plan().steps()) {
+    const std::string_view op = asked.training_plan().graph()[step.roots[0]].op->name;
+    if (op == "conv2d") {
+      EXPECT_EQ(step.kernel->name, "reference");
+    } else if (op == "relu") {
+      EXPECT_EQ(step.kernel->name, "pipeline");
+    }
+  }
+}
+
+class CheckpointTest : public testing::Test {
+ protected:
+  std::string path(const std::string& name) const { return folder_ / name; }
+  static std::map<std::string, std::vector<float>> all(Engine& engine) {
+    std::map<std::string, std::vector<float>> values;
+    for (const auto& [name, slot] : engine.state().slots()) values[name] = slot.values();
+    return values;
+  }
+  TempFolder folder_;
+};
+
+TEST_F(CheckpointTest, GivesBackEveryBit) {
+  const Data data(4);
+  const EngineOptions made = options("resnet8", 4);
+  Engine engine(made);
+  engine.allocate();
+  engine.train(step_state(made, 0), data.examples());
+  RunProgress progress;
+  progress.step = 17;
+  progress.updates = 16;
+  progress.epochs_done = 2;
+  progress.epoch_loss = 0.1;
+  progress.epoch_correct = 5;
+  progress.epoch_examples = 9;
+  progress.best_test_acc = 1.0 / 3;
+  progress.final_test_acc = 0.25;
+  save_checkpoint(path("a"), "m", engine.state(), progress);
+  EngineOptions other_seed = made;
+  other_seed.seed = 4;
+  Engine other(other_seed);
+  other.allocate();
+  EXPECT_NE(all(engine), all(other));
+  EXPECT_EQ(load_checkpoint(path("a"), "m", other.state()), progress);
+  EXPECT_EQ(all(engine), all(other));
+}
+
+TEST_F(CheckpointTest, OfAnotherModelChangesNothing) {
+  Engine engine(options("resnet8", 4)), lenet(options("lenet", 4));
+  engine.allocate();
+  lenet.allocate();
+  save_checkpoint(path("a"), "m", engine.state(), {});
+  const auto before = all(lenet);
+  EXPECT_THROW(load_checkpoint(path("a"), "m", lenet.state()), Error);
+  EXPECT_THROW(load_checkpoint(path("a"), "n", engine.state()), Error);
+  EXPECT_THROW(load_checkpoint(path("none"), "m", engine.state()), Error);
+  save_tensors(path("foreign"), {}, {});
+  EXPECT_THROW(load_checkpoint(path("foreign"), "m", engine.state()), Error);
+  EXPECT_EQ(all(lenet), before);
+}
+
+}  // namespace
+}  // namespace ulp

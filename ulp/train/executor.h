@@ -1,0 +1,37 @@
+// Runs a plan: step by step, on memory that others own, allocating nothing.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "ulp/plan/plan.h"
+#include "ulp/train/state.h"
+
+namespace ulp {
+
+class Executor {
+ public:
+  // The plan must outlive it.
+  explicit Executor(const Plan& plan);
+
+  // Where tensors lie: state by name, the rest in an arena of plan.step_bytes().
+  void bind(const State& state, uint8_t* arena);
+  // What a source reads in the next run: fp32 or int32.
+  void feed(TensorId source, const void* values);
+
+  // Forward, backward and, if asked for, the update. Range events are gathered anew in each run.
+  void run(const StepState& state, bool update);
+
+  // A real tensor that the plan keeps to the end of a step, in fp32.
+  std::span<const float> result(TensorId id) const;
+  std::span<const EncodeStats> stats() const { return stats_; }
+
+ private:
+  const Plan& plan_;
+  std::vector<uint8_t*> data_;
+  std::vector<const void*> feeds_;
+  std::vector<EncodeStats> stats_;
+  uint8_t* arena_ = nullptr;
+};
+
+}  // namespace ulp

@@ -1,0 +1,46 @@
+// What outlives a step and a plan: weights, running statistics, optimizer state, sums over micro-batches. One slot for each
+// tensor, by name, shared by all graphs of a model.
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ulp/graph/graph.h"
+#include "ulp/plan/plan.h"
+#include "ulp/tensor/memory.h"
+
+namespace ulp {
+
+struct StateSlot {
+  std::string name;
+  Shape shape;
+  Kind kind = Kind::weight;
+  Storage storage;
+  Block block;
+
+  std::span<uint8_t> codes() const;
+  std::span<uint32_t> side() const;
+  std::vector<float> values() const;
+};
+
+class State {
+ public:
+  explicit State(Memory& memory) : memory_(memory) {}
+
+  // Makes slots for what the plan has at Home::state and there is none for yet, and fills them as they start. Throws an
+  // Error where one of that name has another shape or storage.
+  void add(const Plan& plan, uint64_t seed);
+
+  // Throws an Error where there is none.
+  const StateSlot& find(const std::string& name) const;
+  // In the order of their names.
+  const std::map<std::string, StateSlot>& slots() const { return slots_; }
+
+ private:
+  Memory& memory_;
+  std::map<std::string, StateSlot> slots_;
+};
+
+}  // namespace ulp
