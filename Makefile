@@ -1,6 +1,6 @@
 # make build   install what is missing (Debian packages) and build build/release/ulp
 # make test    that, and every test of the quick kind
-# make demo    see it work
+# make demo    see it work: formats, and a network trained on Fashion-MNIST (a few minutes)
 # make slow    the exhaustive tests over all 2^32 floats (ten to fifteen minutes on two cores)
 # make bench   benchmarks, as ratios measured in one run
 # make check   formatting and layering
@@ -41,8 +41,9 @@ demo: build
 	@$(RELEASE)/ulp demo
 
 bench: configure
-	cmake --build --preset release -j $(JOBS) --target numeric_bench
+	cmake --build --preset release -j $(JOBS) --target numeric_bench step_bench
 	$(RELEASE)/numeric_bench
+	$(RELEASE)/step_bench
 
 check: packages
 	@$(PACKAGES) tools/packages-check.txt

@@ -1,9 +1,10 @@
 # The flags every target shares, and one-line helpers for the targets of a folder.
 
 add_library(ulp_flags INTERFACE)
-# The same bits everywhere: no fused multiply-add that the source does not spell out, no fast-math.
+# The same bits everywhere: no fused multiply-add that the source does not spell out, no fast-math. Nobody reads errno
+# or floating-point exceptions, and without them loops with roots and choices become vector code, of the same bits.
 target_compile_options(ulp_flags INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -fno-fast-math -Wall -Wextra -Wshadow>
+  $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -fno-fast-math -fno-math-errno -fno-trapping-math -Wall -Wextra -Wshadow>
   $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false -ftz=false -prec-div=true -prec-sqrt=true --expt-relaxed-constexpr
     -Xcompiler=-ffp-contract=off,-Wall,-Wextra>)
 if(ULP_WERROR)
@@ -16,7 +17,7 @@ if(ULP_SANITIZE)
   target_link_options(ulp_flags INTERFACE -fsanitize=${ULP_SANITIZE})
 endif()
 
-# ulp_library(name SOURCES ... DEPS ...): the target of folder ulp/<name>.
+# ulp_library(name SOURCES ... DEPS ...): the target of folder ulp/<name>; slashes in it become underscores.
 function(ulp_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})

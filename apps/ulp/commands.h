@@ -10,6 +10,10 @@ void add_format_command(CLI::App& program);
 void add_quantize_command(CLI::App& program);
 void add_datasets_command(CLI::App& program);
 void add_data_command(CLI::App& program);
+void add_models_command(CLI::App& program);
+void add_plan_command(CLI::App& program);
+void add_train_command(CLI::App& program);
+void add_eval_command(CLI::App& program);
 void add_demo_command(CLI::App& program);
 
 }  // namespace ulp

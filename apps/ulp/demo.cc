@@ -1,13 +1,21 @@
-// `ulp demo`: one tensor in many storages, side by side.
+// `ulp demo`: one tensor in many storages side by side, and a small network trained on real images.
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "apps/ulp/commands.h"
+#include "apps/ulp/progress.h"
 #include "apps/ulp/text.h"
 #include "ulp/numeric/quality.h"
 #include "ulp/numeric/storage.h"
+#include "ulp/train/trainer.h"
 
 namespace ulp {
 namespace {
@@ -44,7 +52,7 @@ constexpr Row kRows[] = {
     {"s2fp8", Round::nearest_even},     {"fp(2,1,0)", Round::nearest_even},
 };
 
-void demo() {
+void show_formats() {
   const std::vector<float> values = gradient_like(1);
   std::vector<float> restored(values.size());
   ExponentHistogram histogram;
@@ -92,12 +100,75 @@ void demo() {
   }
 }
 
+// What is trained side by side; a row for each way of choosing formats.
+struct DemoRun {
+  const char *name, *policy;
+};
+constexpr DemoRun kRuns[] = {{"fp32", "fp32"}};
+
+// A folder of its own, gone when the demo is over.
+class DemoFolder {
+ public:
+  DemoFolder() : path_(std::filesystem::temp_directory_path() / fmt::format("ulp-demo-{}", getpid())) {
+    std::filesystem::create_directories(path_);
+  }
+  ~DemoFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  DemoFolder(const DemoFolder&) = delete;
+  DemoFolder& operator=(const DemoFolder&) = delete;
+  std::string file(const std::string& name) const { return (path_ / name).string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// Progress on the screen, and the figures of the end.
+class DemoProgress : public Progress {
+ public:
+  void on_done(const DoneReport& report) override {
+    Progress::on_done(report);
+    done = report;
+  }
+  DoneReport done;
+};
+
+void train_networks() {
+  const DemoFolder folder;
+  std::vector<DoneReport> reports;
+  for (const DemoRun& run : kRuns) {
+    RunConfig config;
+    config.model = "resnet8";
+    config.epochs = 2;
+    config.policy = run.policy;
+    config.out = folder.file(run.name);
+    DemoProgress progress;
+    const std::atomic<bool> stop = false;
+    fmt::print("\nTraining in {}:\n", run.name);
+    std::fflush(stdout);
+    train(config, false, progress, stop);
+    reports.push_back(progress.done);
+  }
+  fmt::print("\n{:<12}{:>15}{:>12}{:>10}\n", "formats", "test accuracy", "peak", "time");
+  for (size_t i = 0; i < reports.size(); ++i) {
+    fmt::print("{:<12}{:>14.2f}%{:>12}{:>10}\n", kRuns[i].name, 100 * reports[i].best_test_acc,
+               bytes_text(static_cast<double>(reports[i].peak_bytes)), duration_text(reports[i].seconds));
+  }
+}
+
 }  // namespace
 
 void add_demo_command(CLI::App& program) {
-  CLI::App* command = program.add_subcommand("demo", "One tensor in many formats: bytes, error, range");
+  CLI::App* command = program.add_subcommand(
+      "demo", "One tensor in many formats: bytes, error, range; then a small network on Fashion-MNIST");
+  auto formats = std::make_shared<bool>(false);
+  command->add_flag("--formats", *formats, "The formats alone, without training");
   command->footer("Example:\n  ulp demo");
-  command->callback([] { demo(); });
+  command->callback([formats] {
+    show_formats();
+    if (!*formats) train_networks();
+  });
 }
 
 }  // namespace ulp

@@ -55,6 +55,10 @@ void run(int argc, char** argv) {
   ulp::add_quantize_command(program);
   ulp::add_datasets_command(program);
   ulp::add_data_command(program);
+  ulp::add_models_command(program);
+  ulp::add_plan_command(program);
+  ulp::add_train_command(program);
+  ulp::add_eval_command(program);
   ulp::add_demo_command(program);
   check_command(program, argc, argv);
   try {
@@ -73,6 +77,8 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape): what re
   try {
     run(argc, argv);
     return 0;
+  } catch (const CLI::RuntimeError& error) {
+    return error.get_exit_code();  // a command that has said what there is to say
   } catch (const CLI::ParseError& error) {
     return report(fmt::format("{} (see ulp --help)", error.what()), kBadInput);
   } catch (const ulp::Error& error) {

@@ -1,0 +1,53 @@
+#include "apps/ulp/options.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <vector>
+
+#include "ulp/base/error.h"
+
+namespace ulp {
+
+RunConfig RunOptions::config() const {
+  const bool has_file = file_option->count() > 0;
+  if (has_file && file.empty()) fail("config", "--config is empty: name a file, or leave it out");
+  RunConfig config = has_file ? load_config(file) : RunConfig{};
+  std::vector<ConfigSetting> level;
+  for (const Flag& flag : flags) {
+    if (flag.option->count() == 0) continue;
+    const std::string name = flag.field->flag();
+    const bool is_switch = flag.field->is_switch();
+    // Most likely a variable of the shell that is not set.
+    if (!is_switch && flag.text.empty()) fail("config", "{} is empty: give a value, or leave it out", name);
+    level.push_back({flag.field, is_switch ? (flag.is_set ? "true" : "false") : flag.text, name});
+  }
+  apply_level(config, level);
+  // What the environment chooses is part of the run, and its file alone must repeat it.
+  if (const char* kernels = std::getenv("ULP_KERNELS"); kernels != nullptr && config.kernels.empty())
+    config.kernels = kernels;
+  check(config);
+  config.out = out_of(config);
+  return config;
+}
+
+void add_run_options(CLI::App& command, RunOptions& options) {
+  options.file_option =
+      command.add_option("--config", options.file, "TOML file with any of these options; flags go before it")
+          ->type_name("FILE");
+  for (const ConfigField& field : config_fields()) {
+    RunOptions::Flag& flag = options.flags.emplace_back();
+    flag.field = &field;
+    const std::string help(field.help), group(field.group);
+    CLI::Option* option = nullptr;
+    if (field.is_switch()) {
+      option = command.add_flag(field.flag(), flag.is_set, help);
+    } else {
+      option = command.add_option(field.flag(), flag.text, help);
+      option->type_name(std::string(field.value))->default_str(field.default_text());
+    }
+    flag.option = option->group(group);
+  }
+}
+
+}  // namespace ulp

@@ -1,0 +1,221 @@
+// `ulp plan`: every tensor of a training step with its format, and the memory it will take, before anything runs.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <map>
+#include <memory>
+
+#include "apps/ulp/commands.h"
+#include "apps/ulp/text.h"
+#include "ulp/base/error.h"
+#include "ulp/base/file.h"
+#include "ulp/precision/groups.h"
+#include "ulp/train/config.h"
+#include "ulp/train/engine.h"
+
+namespace ulp {
+namespace {
+
+struct PlanCommandOptions {
+  EngineOptions engine;
+  std::string input = "3x32x32", update = "master", state = "fp32", workspace = "64MB", save,
+              optimizer = "sgd";
+  bool json = false, steps = false;
+};
+
+ImageSize parse_input(const std::string& text) {
+  int64_t numbers[3] = {};
+  const char *begin = text.data(), *end = text.data() + text.size();
+  for (int i = 0; i < 3; ++i) {
+    const auto [rest, error] = std::from_chars(begin, end, numbers[i]);
+    const bool more = i < 2;
+    if (error != std::errc() || numbers[i] <= 0 || (more ? rest == end || *rest != 'x' : rest != end)) {
+      fail("plan", "--input must be CHANNELSxHEIGHTxWIDTH, such as 3x32x32, got '{}'", text);
+    }
+    begin = rest + 1;
+  }
+  return {numbers[0], numbers[1], numbers[2]};
+}
+
+// What a counted tensor is stored as. A gradient that is never computed has the format it would have.
+Storage storage_of(const Assignment& assignment, const CountedTensor& tensor) {
+  const auto found = assignment.storage.find(tensor.name);
+  return found == assignment.storage.end() ? parse_storage("fp32") : found->second;
+}
+
+size_t bits_of(const Storage& storage, size_t elements) {
+  if (const Plain* plain = std::get_if<Plain>(&storage))
+    return elements * static_cast<size_t>(plain->format.bits());
+  return 8 * storage_size(storage, elements).bytes();
+}
+
+struct Summary {
+  std::vector<CountedTensor> tensors;
+  std::vector<Storage> storages;
+  std::vector<size_t> groups;
+  size_t elements = 0, bits = 0;
+};
+
+Summary summarize(const Plan& plan, const Assignment& assignment) {
+  Summary summary;
+  summary.tensors = counted_tensors(plan.graph());
+  summary.groups = group_elements(summary.tensors);
+  for (const CountedTensor& tensor : summary.tensors) {
+    summary.storages.push_back(storage_of(assignment, tensor));
+    summary.elements += tensor.elements;
+    summary.bits += bits_of(summary.storages.back(), tensor.elements);
+  }
+  return summary;
+}
+
+Json plan_json(const Engine& engine, const Summary& summary) {
+  const Plan& plan = engine.training_plan();
+  const PlanBytes& bytes = plan.bytes();
+  Json json = {{"elements_total", summary.elements},
+               {"low_ratio_percent", 100 * engine.low_ratio()},
+               {"aggregate_bits", summary.bits},
+               {"peak_bytes", plan.peak_bytes()},
+               {"bytes",
+                {{"weights", bytes.weights},
+                 {"optimizer", bytes.optimizer},
+                 {"activations", bytes.activations},
+                 {"gradients", bytes.gradients},
+                 {"workspace", bytes.workspace}}},
+               {"groups", Json::array()},
+               {"tensors", Json::array()}};
+  for (size_t i = 0; i < summary.groups.size(); ++i) {
+    json["groups"].push_back({{"id", i}, {"elements", summary.groups[i]}, {"low", false}});
+  }
+  for (size_t i = 0; i < summary.tensors.size(); ++i) {
+    const CountedTensor& tensor = summary.tensors[i];
+    json["tensors"].push_back({{"name", tensor.name},
+                               {"op", tensor.op},
+                               {"kind", kind_name(tensor.kind)},
+                               {"elements", tensor.elements},
+                               {"format", storage_name(summary.storages[i])},
+                               {"group", tensor.group}});
+  }
+  return json;
+}
+
+void print_steps(const Plan& plan) {
+  fmt::print("{:<44}{:<22}{:<11}{:>12}  {}\n", "step", "operator", "kernel", "workspace",
+             "computed inside (and which kernels declined)");
+  for (const PlanStep& step : plan.steps()) {
+    const Node& root = plan.graph()[step.roots[0]];
+    std::string inside;
+    for (const NodeId id : step.inlined) inside += (inside.empty() ? "" : ", ") + plan.graph()[id].name;
+    const std::string name =
+        step.roots.size() == 1 ? root.name : fmt::format("{} and {} more", root.name, step.roots.size() - 1);
+    fmt::print("{:<44}{:<22}{:<11}{:>12}  {}\n", name, root.op->name, step.kernel->name,
+               bytes_text(static_cast<double>(step.task->workspace())),
+               step.declined.empty()
+                   ? inside
+                   : fmt::format("{}({})", inside.empty() ? "" : inside + " ", step.declined));
+  }
+  fmt::print("\n");
+}
+
+void print_plan(const Engine& engine, const Summary& summary) {
+  const Plan& plan = engine.training_plan();
+  fmt::print("{:<44}{:<14}{:<17}{:>12}{:>12}{:>7}\n", "tensor", "operator", "kind", "elements", "format",
+             "group");
+  for (size_t i = 0; i < summary.tensors.size(); ++i) {
+    const CountedTensor& tensor = summary.tensors[i];
+    fmt::print("{:<44}{:<14}{:<17}{:>12}{:>12}{:>7}\n", tensor.name, tensor.op, kind_name(tensor.kind),
+               tensor.elements, storage_name(summary.storages[i]), tensor.group);
+  }
+  fmt::print("\n{:<8}{:>14}\n", "group", "elements");
+  for (size_t i = 0; i < summary.groups.size(); ++i) fmt::print("{:<8}{:>14}\n", i, summary.groups[i]);
+  const PlanBytes& bytes = plan.bytes();
+  const auto line = [](std::string_view name, size_t count) {
+    fmt::print("  {:<18}{:>14}  {}\n", name, count, bytes_text(static_cast<double>(count)));
+  };
+  fmt::print("\n{} elements in {} tensors and {} groups; aggregate {} bits ({}), low {:.2f}%\n",
+             summary.elements, summary.tensors.size(), summary.groups.size(), summary.bits,
+             bytes_text(static_cast<double>(summary.bits) / 8), 100 * engine.low_ratio());
+  fmt::print("memory at the peak of a step, in bytes:\n");
+  line("weights", bytes.weights);
+  line("optimizer state", bytes.optimizer);
+  line("activations", bytes.activations);
+  line("gradients", bytes.gradients);
+  line("workspace", bytes.workspace);
+  line("peak", plan.peak_bytes());
+}
+
+void save_assignment(const PlanCommandOptions& options, const Summary& summary) {
+  Json json = {{"model", options.engine.model.name},      {"width", options.engine.model.width},
+               {"classes", options.engine.model.classes}, {"input", options.input},
+               {"policy", options.engine.policy},         {"tensors", Json::object()}};
+  for (size_t i = 0; i < summary.tensors.size(); ++i) {
+    json["tensors"][summary.tensors[i].name] = storage_name(summary.storages[i]);
+  }
+  const std::string text = json.dump(1) + "\n";
+  const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(text.data()), text.size());
+  write_file_atomically(options.save, {&bytes, 1});
+}
+
+void plan_command(PlanCommandOptions options) {
+  if (options.update != "master") fail("plan", "unknown update rule '{}'; known: master", options.update);
+  if (options.state != "fp32")
+    fail("plan", "unknown format '{}' of optimizer state; known: fp32", options.state);
+  options.engine.model.image = parse_input(options.input);
+  // The optimizer, momentum and bytes as training has them unless told.
+  RunConfig config;
+  find_config_field("optimizer").set(config, options.optimizer, "--optimizer");
+  find_config_field("workspace").set(config, options.workspace, "--workspace");
+  options.engine.optimizer = optimizer_config(config);
+  options.engine.workspace = static_cast<size_t>(config.workspace);
+  const Engine engine(options.engine);
+  const Summary summary = summarize(engine.training_plan(), engine.assignment());
+  if (!options.save.empty()) save_assignment(options, summary);
+  if (options.json) {
+    fmt::print("{}\n", plan_json(engine, summary).dump());
+    return;
+  }
+  if (options.steps) print_steps(engine.training_plan());
+  print_plan(engine, summary);
+}
+
+}  // namespace
+
+void add_plan_command(CLI::App& program) {
+  CLI::App* command =
+      program.add_subcommand("plan", "The tensors, formats and memory of a training step, before it runs");
+  auto options = std::make_shared<PlanCommandOptions>();
+  ModelRequest& model = options->engine.model;
+  command->add_option("--model", model.name, "See ulp models")->required();
+  command->add_option("--width", model.width, "Multiplies the numbers of channels")->capture_default_str();
+  command->add_option("--batch", model.batch, "Examples in a step")->capture_default_str();
+  command->add_option("--classes", model.classes, "Classes")->capture_default_str();
+  command->add_option("--input", options->input, "CxHxW of an image")->capture_default_str();
+  command->add_option("--policy", options->engine.policy, "How formats are chosen: fp32")
+      ->capture_default_str();
+  command->add_option("--optimizer", options->optimizer, "sgd, adam or adamw")->capture_default_str();
+  command->add_option("--update", options->update, "How weights are stored and written: master")
+      ->capture_default_str();
+  command->add_option("--state", options->state, "Format of optimizer state: fp32")->capture_default_str();
+  command->add_option("--grad-accum", options->engine.micro_batches, "Micro-batches of a batch")
+      ->capture_default_str();
+  command->add_flag("--fused-backward", options->engine.fused_backward,
+                    "Update each weight as soon as its gradient is complete");
+  command->add_option("--device", options->engine.device, "cpu, or reference: plain loops")
+      ->capture_default_str();
+  command->add_option("--kernels", options->engine.kernels,
+                      "Force kernels: conv2d=reference,...; also ULP_KERNELS");
+  command
+      ->add_option("--workspace", options->workspace, "What a kernel should keep below, by working in slices")
+      ->capture_default_str();
+  command->add_option("--save", options->save, "Write the assignment to a file");
+  command->add_flag("--steps", options->steps,
+                    "Print the steps too: kernels, workspaces, what is computed inside what");
+  command->add_flag("--json", options->json, "Print JSON");
+  command->footer(
+      "Examples:\n"
+      "  ulp plan --model resnet18 --batch 128\n"
+      "  ulp plan --model resnet20 --input 1x32x32 --steps\n"
+      "  ulp plan --model squeezenet --width 0.25 --json");
+  command->callback([options] { plan_command(*options); });
+}
+
+}  // namespace ulp

@@ -1,0 +1,99 @@
+// `ulp train`: a training run from flags or a file, or one that goes on.
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+
+#include "apps/ulp/commands.h"
+#include "apps/ulp/options.h"
+#include "apps/ulp/progress.h"
+#include "ulp/base/error.h"
+#include "ulp/train/trainer.h"
+
+namespace ulp {
+namespace {
+
+std::atomic<bool> stop_asked = false;
+std::atomic<int> stop_signal = 0;
+
+// The first asks for an end after the running step; a second one, from someone who will not wait, kills.
+void ask_to_stop(int signal) {
+  stop_asked = true;
+  stop_signal = signal;
+  std::signal(signal, SIG_DFL);
+}
+
+// As if the signal had killed the program, for the shell that looks at the status.
+struct Interrupted : CLI::RuntimeError {
+  Interrupted() : CLI::RuntimeError(128 + stop_signal) {}
+};
+
+struct TrainOptions {
+  RunOptions run;
+  std::string resume;
+  const CLI::Option* resume_option = nullptr;
+};
+
+RunConfig resumed_config(const TrainOptions& options) {
+  if (options.run.file_option->count() > 0)
+    fail("train", "--resume goes on with the run's own configuration: leave --config out");
+  for (const RunOptions::Flag& flag : options.run.flags) {
+    if (flag.option->count() > 0) {
+      fail("train", "--resume goes on with the run's own configuration: leave {} out", flag.field->flag());
+    }
+  }
+  if (options.resume.empty()) fail("train", "--resume is empty: name the folder of a run");
+  const std::filesystem::path folder(options.resume), file = folder / "config.toml";
+  if (std::error_code error; !std::filesystem::exists(file, error)) {
+    fail("train", "{} holds no run: there is no {}", options.resume, file.string());
+  }
+  RunConfig config = load_config(file.string());
+  // Kernels differ in bits: those of the run count, not those of this shell.
+  unsetenv("ULP_KERNELS");
+  // The folder may have moved since.
+  config.out = options.resume;
+  return config;
+}
+
+void train_command(const TrainOptions& options) {
+  const bool resume = options.resume_option->count() > 0;
+  const RunConfig config = resume ? resumed_config(options) : options.run.config();
+  std::signal(SIGINT, ask_to_stop);
+  std::signal(SIGTERM, ask_to_stop);
+  Progress progress;
+  switch (train(config, resume, progress, stop_asked)) {
+    case Outcome::finished:
+      return;
+    case Outcome::was_finished:
+      progress.on_note(config.out + " is finished: there is nothing to resume");
+      return;
+    case Outcome::interrupted:
+      break;
+  }
+  progress.on_note("stopped; go on with: ulp train --resume " + config.out);
+  throw Interrupted();
+}
+
+}  // namespace
+
+void add_train_command(CLI::App& program) {
+  CLI::App* command = program.add_subcommand("train", "Train a model");
+  auto options = std::make_shared<TrainOptions>();
+  options->resume_option = command
+                               ->add_option("--resume", options->resume,
+                                            "Go on with the run in this folder, from its last checkpoint")
+                               ->type_name("DIR");
+  add_run_options(*command, options->run);
+  command->footer(
+      "The run's folder gets config.toml, metrics.jsonl, last.safetensors and best.safetensors. Ctrl-C saves "
+      "and stops.\n"
+      "Examples:\n"
+      "  ulp train --model resnet20 --data fashion-mnist --epochs 3\n"
+      "  ulp train --model lenet --data mnist --data-dir ~/data --optimizer adam --out runs/lenet\n"
+      "  ulp train --config runs/lenet/config.toml --seed 1 --out runs/lenet-1\n"
+      "  ulp train --resume runs/lenet");
+  command->callback([options] { train_command(*options); });
+}
+
+}  // namespace ulp
