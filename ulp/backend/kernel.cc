@@ -29,6 +29,14 @@ void RunContext::report(TensorId id, const EncodeStats& added) const {
   stats[static_cast<size_t>(id.index)].merge(added);
 }
 
+std::string takes_no_inlined(const Problem& problem) {
+  return problem.inlined.empty() ? "" : "it computes no other operators inside";
+}
+
+std::string takes_one_node(const Problem& problem) {
+  return problem.inlined.empty() && problem.roots.size() == 1 ? "" : "it runs one operator at a time";
+}
+
 KernelChoice::KernelChoice(std::string_view text, const Backend& backend) {
   while (!text.empty()) {
     const std::string_view item = text.substr(0, text.find(','));

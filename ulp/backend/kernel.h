@@ -98,6 +98,15 @@ struct KernelDef {
   bool in_place = false;
 };
 
+// For kernels that say no more than this: why they decline inlined nodes, or also several roots.
+std::string takes_no_inlined(const Problem& problem);
+std::string takes_one_node(const Problem& problem);
+// Makes a task from a problem alone.
+template <typename Made>
+std::unique_ptr<Task> make_one(const Problem& problem) {
+  return std::make_unique<Made>(problem);
+}
+
 struct Backend {
   std::string_view name;
   std::vector<KernelDef> kernels;  // for each operator best first

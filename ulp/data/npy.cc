@@ -17,6 +17,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/base/file.h"
+#include "ulp/base/text.h"
 
 namespace ulp {
 namespace {
@@ -51,17 +52,6 @@ std::optional<size_t> count_of(std::span<const size_t> shape, size_t element_byt
   if (__builtin_mul_overflow(count, element_bytes, &bytes)) return std::nullopt;
   if (bytes > static_cast<size_t>(std::numeric_limits<ptrdiff_t>::max())) return std::nullopt;
   return empty ? 0 : count;
-}
-
-// Bytes of a file as one short line of ASCII, for messages.
-std::string printable(std::string_view bytes) {
-  constexpr size_t kMost = 40;
-  std::string text;
-  for (const char c : bytes.substr(0, kMost)) {
-    const bool plain = c >= ' ' && c <= '~';
-    text += plain ? std::string(1, c) : fmt::format("\\x{:02x}", static_cast<uint8_t>(c));
-  }
-  return bytes.size() > kMost ? text + "..." : text;
 }
 
 class Reader {
@@ -149,7 +139,7 @@ class HeaderParser {
  private:
   [[noreturn]] void malformed(std::string_view expected) const {
     fail("npy", "{} has a malformed header: expected {} at its byte {}, found '{}'", path_, expected, at_,
-         printable(text_.substr(at_)));
+         shown_text(text_.substr(at_), 40));
   }
 
   void skip_space() { at_ = std::min(text_.find_first_not_of(" \t\r\n\f", at_), text_.size()); }
@@ -238,8 +228,8 @@ std::string read_header_text(Reader& reader, const std::string& path) {
   if (start.starts_with("PK"))
     fail("npy", "{} is an .npz or zip archive: save one array with np.save(path, x)", path);
   if (start != kMagic) {
-    fail("npy", "{} is not an .npy file: it starts with '{}', not '{}'", path, printable(start),
-         printable(kMagic));
+    fail("npy", "{} is not an .npy file: it starts with '{}', not '{}'", path, shown_text(start, 40),
+         shown_text(kMagic));
   }
 
   std::array<char, 2> version{};
@@ -266,9 +256,9 @@ void write_npy_bytes(const std::string& path, std::string_view descr, std::span<
                      size_t element_bytes, std::span<const uint8_t> bytes) {
   const std::string shown = shape_text(shape);
   const std::optional<size_t> count = count_of(shape, element_bytes);
-  if (!count) fail("npy", "cannot write {}: the size of shape {} overflows", path, printable(shown));
+  if (!count) fail("npy", "cannot write {}: the size of shape {} overflows", path, shown_text(shown));
   if (*count != bytes.size() / element_bytes) {
-    fail("npy", "cannot write {}: shape {} takes {} values, got {}", path, printable(shown), *count,
+    fail("npy", "cannot write {}: shape {} takes {} values, got {}", path, shown_text(shown), *count,
          bytes.size() / element_bytes);
   }
 
@@ -301,12 +291,12 @@ NpyFloats read_npy_floats(const std::string& path) {
   Header header = HeaderParser(path, text).parse();
   if (header.descr != "<f4") {
     fail("npy", "{} holds dtype '{}', not '<f4': save it with np.save(path, x.astype('<f4'))", path,
-         printable(header.descr));
+         shown_text(header.descr));
   }
   if (header.fortran_order) {
     fail("npy", "{} is in Fortran order: save it with np.save(path, np.ascontiguousarray(x))", path);
   }
-  const std::string shown = printable(shape_text(header.shape));
+  const std::string shown = shown_text(shape_text(header.shape));
   const std::optional<size_t> count = count_of(header.shape, sizeof(float));
   if (!count) fail("npy", "{} claims shape {}, whose size overflows", path, shown);
 

@@ -19,6 +19,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/base/file.h"
+#include "ulp/base/text.h"
 
 namespace ulp {
 namespace {
@@ -76,17 +77,6 @@ std::optional<uint64_t> bytes_of(std::span<const uint64_t> shape, uint64_t eleme
   return empty ? 0 : bytes;
 }
 
-// Text of a file as one short line of ASCII, for messages.
-std::string shown(std::string_view text) {
-  constexpr size_t kMost = 60;
-  std::string line;
-  for (const char c : text.substr(0, kMost)) {
-    const bool plain = c >= ' ' && c <= '~';
-    line += plain ? std::string(1, c) : fmt::format("\\x{:02x}", static_cast<uint8_t>(c));
-  }
-  return text.size() > kMost ? line + "..." : line;
-}
-
 std::string shown(std::span<const uint64_t> shape) {
   constexpr size_t kMost = 8;
   const size_t some = std::min(shape.size(), kMost);
@@ -96,7 +86,7 @@ std::string shown(std::span<const uint64_t> shape) {
 // What is wrong with a tensor that has so many bytes; "" if nothing is.
 std::string fault_of(const StoredTensor& tensor, uint64_t bytes) {
   const std::optional<size_t> element = element_bytes(tensor.dtype);
-  if (!element) return fmt::format("of dtype '{}': known are {}", shown(tensor.dtype), dtype_names());
+  if (!element) return fmt::format("of dtype '{}': known are {}", shown_text(tensor.dtype), dtype_names());
   const std::optional<uint64_t> needed = bytes_of(tensor.shape, *element);
   if (needed == bytes) return "";
   return fmt::format("of {} bytes: shape {} of {} takes {}", bytes, shown(tensor.shape), tensor.dtype,
@@ -237,13 +227,13 @@ class HeaderParser : public nlohmann::json_sax<nlohmann::json> {
 
   bool key(string_t& name) override {
     if (!keys_here().insert(name).second)
-      fail("safetensors", "{} has '{}' twice in its header", path_, shown(name));
+      fail("safetensors", "{} has '{}' twice in its header", path_, shown_text(name));
     key_ = name;
     if (at_ == At::tensor) {
       const auto* const field = std::find(kFields.begin(), kFields.end(), name);
       if (field == kFields.end()) {
         fail("safetensors", "{} has tensor '{}' with '{}': dtype, shape and data_offsets are known", path_,
-             shown(entry().tensor.name), shown(name));
+             shown_text(entry().tensor.name), shown_text(name));
       }
       field_ = static_cast<Field>(field - kFields.begin());
     }
@@ -253,7 +243,7 @@ class HeaderParser : public nlohmann::json_sax<nlohmann::json> {
   bool end_object() override {
     if (at_ == At::tensor && inner_keys_.size() != kFields.size()) {
       fail("safetensors", "{} has tensor '{}' without all of dtype, shape and data_offsets", path_,
-           shown(entry().tensor.name));
+           shown_text(entry().tensor.name));
     }
     at_ = At::top;  // at the end of the header too: the parser lets nothing but space follow it
     return true;
@@ -291,7 +281,8 @@ class HeaderParser : public nlohmann::json_sax<nlohmann::json> {
   }
 
   [[noreturn]] void misplaced(std::string_view what) const {
-    fail("safetensors", "{} has {} where its header has no place for it, at '{}'", path_, what, shown(key_));
+    fail("safetensors", "{} has {} where its header has no place for it, at '{}'", path_, what,
+         shown_text(key_));
   }
 
   const std::string& path_;
@@ -338,7 +329,7 @@ void check_header_sum(const std::string& path, std::string text) {
 void check_entries(const std::string& path, std::span<const Entry> entries, uint64_t data_bytes) {
   uint64_t at = 0;
   for (const Entry& entry : entries) {
-    const std::string name = shown(entry.tensor.name);
+    const std::string name = shown_text(entry.tensor.name);
     if (entry.begin > entry.end) {
       fail("safetensors", "{} has tensor '{}' from byte {} to {}: it ends before it begins", path, name,
            entry.begin, entry.end);
@@ -368,7 +359,8 @@ void check_tensor_sums(const std::string& path, std::string_view sums,
   }
   for (const StoredTensor& tensor : tensors) {
     if (sums.substr(1, kDigits) != crc_digits(tensor.bytes)) {
-      fail("safetensors", "{} is damaged: tensor '{}' does not match its checksum", path, shown(tensor.name));
+      fail("safetensors", "{} is damaged: tensor '{}' does not match its checksum", path,
+           shown_text(tensor.name));
     }
     sums.remove_prefix(1 + kDigits);
   }
@@ -378,7 +370,7 @@ std::string json_text(const std::string& path, const std::string& text) {
   try {
     return nlohmann::json(text).dump();
   } catch (const nlohmann::json::exception&) {
-    fail("safetensors", "cannot write {}: '{}' is not UTF-8", path, shown(text));
+    fail("safetensors", "cannot write {}: '{}' is not UTF-8", path, shown_text(text));
   }
 }
 
@@ -388,7 +380,7 @@ void check_to_save(const std::string& path, std::span<const StoredTensor> tensor
     fail("safetensors", "cannot write {}: the metadata key '{}' is taken", path, kChecksum);
   std::set<std::string_view> names;
   for (const StoredTensor& tensor : tensors) {
-    const std::string name = shown(tensor.name);
+    const std::string name = shown_text(tensor.name);
     if (tensor.name == kMetadata) {
       fail("safetensors", "cannot write {}: the name '{}' is taken, no tensor can have it", path, name);
     }
@@ -477,7 +469,7 @@ TensorFile::TensorFile(const std::string& path, TensorSource source) : path_(pat
 const StoredTensor& TensorFile::find(std::string_view name) const {
   const auto place = places_.find(name);
   if (place == places_.end()) {
-    fail("safetensors", "{} has no tensor '{}': it has {} others", path_, shown(name), tensors_.size());
+    fail("safetensors", "{} has no tensor '{}': it has {} others", path_, shown_text(name), tensors_.size());
   }
   return tensors_[place->second];
 }

@@ -322,24 +322,13 @@ class TransposeTask : public Task {
   size_t decoded_ = 0, result_ = 0;
 };
 
-std::string one_node(const Problem& problem) {
-  return problem.inlined.empty() && problem.roots.size() == 1
-             ? ""
-             : "it runs one node and computes nothing inside";
-}
-
-template <typename Made>
-std::unique_ptr<Task> make(const Problem& problem) {
-  return std::make_unique<Made>(problem);
-}
-
 }  // namespace
 
 std::span<const KernelDef> column_kernels() {
   static constexpr KernelDef kernels[] = {
-      {"embedding_grad", "cpu", one_node, make<EmbeddingGradTask>},
-      {"layer_norm_grad_weight", "cpu", one_node, make<LayerNormGradWeightTask>},
-      {"transpose", "cpu", one_node, make<TransposeTask>},
+      {"embedding_grad", "cpu", takes_one_node, make_one<EmbeddingGradTask>},
+      {"layer_norm_grad_weight", "cpu", takes_one_node, make_one<LayerNormGradWeightTask>},
+      {"transpose", "cpu", takes_one_node, make_one<TransposeTask>},
   };
   return kernels;
 }

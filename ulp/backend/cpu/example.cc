@@ -183,7 +183,7 @@ void ExampleTask::run_part(const RunContext& context, size_t number) {
       part.out[i] = base_out_[i] != nullptr ? base_out_[i] + first * output.unit
                                             : context.workspace + output.place + offset;
     }
-    function_({graph_, node_, first, count, part.in, part.out});
+    function_({{graph_, node_, part.in, part.out}, first, count});
     for (size_t i = 0; i < out_.size(); ++i) {
       const Output& output = out_[i];
       if (base_out_[i] != nullptr) continue;

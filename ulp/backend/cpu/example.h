@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ulp/backend/access.h"
+#include "ulp/backend/call.h"
 #include "ulp/backend/kernel.h"
 
 namespace ulp {
@@ -22,21 +23,9 @@ std::span<const KernelDef> example_kernels();
 namespace example {
 
 // What a function sees: `count` examples from `first` on; pointers to the first of them, or to the whole of tensors
-// that all examples share. Real numbers are fp32, int32 and bytes are as they are.
-struct Call {
-  const Graph& graph;
-  const Node& node;
+// that all examples share.
+struct Call : NodeCall {
   size_t first, count;
-  std::span<const void* const> inputs;
-  std::span<void* const> outputs;
-
-  const float* in(size_t i) const { return static_cast<const float*>(inputs[i]); }
-  const int32_t* indices(size_t i) const { return static_cast<const int32_t*>(inputs[i]); }
-  const uint8_t* bytes(size_t i) const { return static_cast<const uint8_t*>(inputs[i]); }
-  float* out(size_t i = 0) const { return static_cast<float*>(outputs[i]); }
-  uint8_t* out_bytes(size_t i) const { return static_cast<uint8_t*>(outputs[i]); }
-  const Shape& in_shape(size_t i) const { return graph[node.in[i]].shape; }
-  const Shape& out_shape(size_t i = 0) const { return graph[node.out[i]].shape; }
 };
 
 using Function = void (*)(const Call& call);

@@ -49,8 +49,6 @@ class PipelineTask : public Task {
 
 std::string why_not(const Problem& problem) { return Program::why_not(problem); }
 
-std::unique_ptr<Task> make(const Problem& problem) { return std::make_unique<PipelineTask>(problem); }
-
 }  // namespace
 
 std::span<const KernelDef> pipeline_kernels() {
@@ -60,7 +58,7 @@ std::span<const KernelDef> pipeline_kernels() {
          {"relu", "relu_grad", "leaky_relu", "leaky_relu_grad", "tanh", "tanh_grad", "sigmoid",
           "sigmoid_grad", "dropout", "dropout_grad", "add", "multiply", "sum", "copy", "seed", "batch_norm",
           "batch_norm_grad"}) {
-      made.push_back({op, "pipeline", why_not, make, true});
+      made.push_back({op, "pipeline", why_not, make_one<PipelineTask>, true});
     }
     const auto reductions = reduction_kernels();
     made.insert(made.end(), reductions.begin(), reductions.end());

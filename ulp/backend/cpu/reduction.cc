@@ -198,20 +198,15 @@ class StatsTask : public ReductionTask {
   }
 };
 
-template <typename T>
-std::unique_ptr<Task> make(const Problem& problem) {
-  return std::make_unique<T>(problem);
-}
-
 std::string why_not(const Problem& problem) { return Program::why_not(problem); }
 
 }  // namespace
 
 std::span<const KernelDef> reduction_kernels() {
   static const std::vector<KernelDef> kernels = {
-      {"batch_stats", "pipeline", why_not, make<StatsTask>},
-      {"batch_norm_sums", "pipeline", why_not, make<SumTask>},
-      {"channel_sum", "pipeline", why_not, make<SumTask>},
+      {"batch_stats", "pipeline", why_not, make_one<StatsTask>},
+      {"batch_norm_sums", "pipeline", why_not, make_one<SumTask>},
+      {"channel_sum", "pipeline", why_not, make_one<SumTask>},
   };
   return kernels;
 }

@@ -253,27 +253,12 @@ class NormTask : public Task {
   size_t parts_ = 0, sums_ = 0, whole_ = 0, buffer_ = 0;
 };
 
-std::string no_inlined(const Problem& problem) {
-  return problem.inlined.empty() ? "" : "it computes nothing inside";
-}
-
-std::string one_node(const Problem& problem) {
-  return problem.inlined.empty() && problem.roots.size() == 1
-             ? ""
-             : "it runs one node and computes nothing inside";
-}
-
-template <typename Made>
-std::unique_ptr<Task> make(const Problem& problem) {
-  return std::make_unique<Made>(problem);
-}
-
 }  // namespace
 
 std::span<const KernelDef> update_kernels() {
   static constexpr KernelDef kernels[] = {
-      {"update", "cpu", no_inlined, make<UpdateTask>},
-      {"grad_norm", "cpu", one_node, make<NormTask>},
+      {"update", "cpu", takes_no_inlined, make_one<UpdateTask>},
+      {"grad_norm", "cpu", takes_one_node, make_one<NormTask>},
   };
   return kernels;
 }

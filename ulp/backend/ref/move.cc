@@ -166,8 +166,8 @@ void split(const Call& call) {
 
 std::span<const KernelDef> move_kernels() {
   static constexpr KernelDef kKernels[] = {
-      {"channel_shuffle", "reference", one_at_a_time, make_move<ShuffleSource>},
-      {"transpose", "reference", one_at_a_time, make_move<TransposeSource>},
+      {"channel_shuffle", "reference", takes_one_node, make_move<ShuffleSource>},
+      {"transpose", "reference", takes_one_node, make_move<TransposeSource>},
       plain<concat>("concat"),
       plain<split>("split"),
   };

@@ -2,10 +2,6 @@
 
 namespace ulp::ref {
 
-std::string one_at_a_time(const Problem& problem) {
-  return problem.inlined.empty() && problem.roots.size() == 1 ? "" : "it runs one operator at a time";
-}
-
 PlainTask::PlainTask(const Problem& problem, Function function, Outputs outputs)
     : graph_(problem.graph()), node_(problem.root()), function_(function), outputs_(outputs) {
   Workspace workspace;
@@ -53,7 +49,7 @@ void PlainTask::run(const RunContext& context) {
       output.reader.all(context, floats(context, output.space));
     }
   }
-  function_({graph_, node_, *context.state, in_data_, out_data_});
+  function_({{graph_, node_, in_data_, out_data_}, *context.state});
   for (size_t i = 0; i < out_.size(); ++i) {
     const Output& output = out_[i];
     if (output.real && output.writer.direct(context) == nullptr) {

@@ -10,31 +10,15 @@
 #include <vector>
 
 #include "ulp/backend/access.h"
+#include "ulp/backend/call.h"
 #include "ulp/backend/kernel.h"
 #include "ulp/numeric/math.h"
 
 namespace ulp::ref {
 
-// What a plain function sees of its node: whole tensors, real numbers as fp32, int32 and bytes as they are.
-struct Call {
-  const Graph& graph;
-  const Node& node;
+// What a plain function sees of its node: whole tensors.
+struct Call : NodeCall {
   const StepState& state;
-  std::span<const void* const> inputs;
-  std::span<void* const> outputs;
-
-  const float* in(size_t i) const { return static_cast<const float*>(inputs[i]); }
-  const int32_t* indices(size_t i) const { return static_cast<const int32_t*>(inputs[i]); }
-  const uint8_t* bytes(size_t i) const { return static_cast<const uint8_t*>(inputs[i]); }
-  float* out(size_t i = 0) const { return static_cast<float*>(outputs[i]); }
-  uint8_t* out_bytes(size_t i) const { return static_cast<uint8_t*>(outputs[i]); }
-
-  const Shape& in_shape(size_t i) const { return graph[node.in[i]].shape; }
-  const Shape& out_shape(size_t i = 0) const { return graph[node.out[i]].shape; }
-  size_t elements() const { return out_shape().elements(); }  // of the first output
-
-  double real(std::string_view name) const { return node.attrs.real(name); }
-  int64_t integer(std::string_view name) const { return node.attrs.integer(name); }
 };
 
 // The end of a sum or product in double: rounded to fp32 once, with the NaN of elementwise operators.
@@ -75,9 +59,6 @@ class PlainTask : public Task {
   std::vector<void*> out_data_;
 };
 
-// For why_not.
-std::string one_at_a_time(const Problem& problem);
-
 template <Function function, Outputs outputs = Outputs::fresh>
 std::unique_ptr<Task> make_plain(const Problem& problem) {
   return std::make_unique<PlainTask>(problem, function, outputs);
@@ -85,13 +66,13 @@ std::unique_ptr<Task> make_plain(const Problem& problem) {
 
 template <Function function, Outputs outputs = Outputs::fresh>
 constexpr KernelDef plain(std::string_view op) {
-  return {op, "reference", one_at_a_time, make_plain<function, outputs>};
+  return {op, "reference", takes_one_node, make_plain<function, outputs>};
 }
 
 // An elementwise operator, whose output may lie over an input.
 template <Function function>
 constexpr KernelDef plain_elementwise(std::string_view op) {
-  return {op, "reference", one_at_a_time, make_plain<function, Outputs::fresh>, true};
+  return {op, "reference", takes_one_node, make_plain<function, Outputs::fresh>, true};
 }
 
 // The kernels of each file.

@@ -31,9 +31,9 @@ class FeedTask : public Task {
   Writer writer_;
 };
 
-std::unique_ptr<Task> make_feed(const Problem& problem) { return std::make_unique<FeedTask>(problem); }
-
-constexpr KernelDef feed(std::string_view op) { return {op, "reference", one_at_a_time, make_feed}; }
+constexpr KernelDef feed(std::string_view op) {
+  return {op, "reference", takes_one_node, make_one<FeedTask>};
+}
 
 }  // namespace
 

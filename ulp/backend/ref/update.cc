@@ -119,21 +119,12 @@ class UpdateTask : public Task {
   std::array<size_t, kMost> stored_{};
 };
 
-std::string several_updates(const Problem& problem) {
-  return problem.inlined.empty() ? "" : "it takes no inlined operators";
-}
-
-template <typename Made>
-std::unique_ptr<Task> make(const Problem& problem) {
-  return std::make_unique<Made>(problem);
-}
-
 }  // namespace
 
 std::span<const KernelDef> update_kernels() {
   static constexpr KernelDef kKernels[] = {
-      {"grad_norm", "reference", one_at_a_time, make<NormTask>},
-      {"update", "reference", several_updates, make<UpdateTask>},
+      {"grad_norm", "reference", takes_one_node, make_one<NormTask>},
+      {"update", "reference", takes_no_inlined, make_one<UpdateTask>},
   };
   return kKernels;
 }
