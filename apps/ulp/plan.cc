@@ -9,7 +9,7 @@
 #include "apps/ulp/text.h"
 #include "ulp/base/error.h"
 #include "ulp/base/file.h"
-#include "ulp/precision/groups.h"
+#include "ulp/precision/policy.h"
 #include "ulp/train/config.h"
 #include "ulp/train/engine.h"
 
@@ -37,35 +37,28 @@ ImageSize parse_input(const std::string& text) {
   return {numbers[0], numbers[1], numbers[2]};
 }
 
-// What a counted tensor is stored as. A gradient that is never computed has the format it would have.
-Storage storage_of(const Assignment& assignment, const CountedTensor& tensor) {
-  const auto found = assignment.storage.find(tensor.name);
-  return found == assignment.storage.end() ? parse_storage("fp32") : found->second;
-}
-
-size_t bits_of(const Storage& storage, size_t elements) {
-  if (const Plain* plain = std::get_if<Plain>(&storage))
-    return elements * static_cast<size_t>(plain->format.bits());
-  return 8 * storage_size(storage, elements).bytes();
-}
-
+// The papers' figures.
 struct Summary {
-  std::vector<CountedTensor> tensors;
-  std::vector<Storage> storages;
+  std::span<const CountedTensor> tensors;
   std::vector<size_t> groups;
-  size_t elements = 0, bits = 0;
+  std::vector<bool> low;  // by group
+  size_t elements = 0;
+  uint64_t bits = 0;
 };
 
-Summary summarize(const Plan& plan, const Assignment& assignment) {
+Summary summarize(const Engine& engine) {
   Summary summary;
-  summary.tensors = counted_tensors(plan.graph());
+  summary.tensors = engine.counted();
   summary.groups = group_elements(summary.tensors);
-  for (const CountedTensor& tensor : summary.tensors) {
-    summary.storages.push_back(storage_of(assignment, tensor));
-    summary.elements += tensor.elements;
-    summary.bits += bits_of(summary.storages.back(), tensor.elements);
-  }
+  summary.low.resize(summary.groups.size());
+  for (const int group : engine.assignment().low_groups) summary.low[static_cast<size_t>(group)] = true;
+  for (const size_t elements : summary.groups) summary.elements += elements;
+  summary.bits = aggregate_bits(summary.tensors, engine.assignment());
   return summary;
+}
+
+std::string format_text(const Engine& engine, const CountedTensor& tensor) {
+  return storage_name(engine.assignment().storage_of(tensor.name));
 }
 
 Json plan_json(const Engine& engine, const Summary& summary) {
@@ -84,15 +77,14 @@ Json plan_json(const Engine& engine, const Summary& summary) {
                {"groups", Json::array()},
                {"tensors", Json::array()}};
   for (size_t i = 0; i < summary.groups.size(); ++i) {
-    json["groups"].push_back({{"id", i}, {"elements", summary.groups[i]}, {"low", false}});
+    json["groups"].push_back({{"id", i}, {"elements", summary.groups[i]}, {"low", bool{summary.low[i]}}});
   }
-  for (size_t i = 0; i < summary.tensors.size(); ++i) {
-    const CountedTensor& tensor = summary.tensors[i];
+  for (const CountedTensor& tensor : summary.tensors) {
     json["tensors"].push_back({{"name", tensor.name},
                                {"op", tensor.op},
                                {"kind", kind_name(tensor.kind)},
                                {"elements", tensor.elements},
-                               {"format", storage_name(summary.storages[i])},
+                               {"format", format_text(engine, tensor)},
                                {"group", tensor.group}});
   }
   return json;
@@ -120,13 +112,13 @@ void print_plan(const Engine& engine, const Summary& summary) {
   const Plan& plan = engine.training_plan();
   fmt::print("{:<44}{:<14}{:<17}{:>12}{:>12}{:>7}\n", "tensor", "operator", "kind", "elements", "format",
              "group");
-  for (size_t i = 0; i < summary.tensors.size(); ++i) {
-    const CountedTensor& tensor = summary.tensors[i];
+  for (const CountedTensor& tensor : summary.tensors) {
     fmt::print("{:<44}{:<14}{:<17}{:>12}{:>12}{:>7}\n", tensor.name, tensor.op, kind_name(tensor.kind),
-               tensor.elements, storage_name(summary.storages[i]), tensor.group);
+               tensor.elements, format_text(engine, tensor), tensor.group);
   }
   fmt::print("\n{:<8}{:>14}\n", "group", "elements");
-  for (size_t i = 0; i < summary.groups.size(); ++i) fmt::print("{:<8}{:>14}\n", i, summary.groups[i]);
+  for (size_t i = 0; i < summary.groups.size(); ++i)
+    fmt::print("{:<8}{:>14}{}\n", i, summary.groups[i], summary.low[i] ? "  low" : "");
   const PlanBytes& bytes = plan.bytes();
   const auto line = [](std::string_view name, size_t count) {
     fmt::print("  {:<18}{:>14}  {}\n", name, count, bytes_text(static_cast<double>(count)));
@@ -143,13 +135,12 @@ void print_plan(const Engine& engine, const Summary& summary) {
   line("peak", plan.peak_bytes());
 }
 
-void save_assignment(const PlanCommandOptions& options, const Summary& summary) {
+void save_assignment(const PlanCommandOptions& options, const Engine& engine) {
   Json json = {{"model", options.engine.model.name},      {"width", options.engine.model.width},
                {"classes", options.engine.model.classes}, {"input", options.input},
                {"policy", options.engine.policy},         {"tensors", Json::object()}};
-  for (size_t i = 0; i < summary.tensors.size(); ++i) {
-    json["tensors"][summary.tensors[i].name] = storage_name(summary.storages[i]);
-  }
+  for (const CountedTensor& tensor : engine.counted())
+    json["tensors"][tensor.name] = format_text(engine, tensor);
   const std::string text = json.dump(1) + "\n";
   const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(text.data()), text.size());
   write_file_atomically(options.save, {&bytes, 1});
@@ -167,8 +158,8 @@ void plan_command(PlanCommandOptions options) {
   options.engine.optimizer = optimizer_config(config);
   options.engine.workspace = static_cast<size_t>(config.workspace);
   const Engine engine(options.engine);
-  const Summary summary = summarize(engine.training_plan(), engine.assignment());
-  if (!options.save.empty()) save_assignment(options, summary);
+  const Summary summary = summarize(engine);
+  if (!options.save.empty()) save_assignment(options, engine);
   if (options.json) {
     fmt::print("{}\n", plan_json(engine, summary).dump());
     return;
@@ -189,7 +180,7 @@ void add_plan_command(CLI::App& program) {
   command->add_option("--batch", model.batch, "Examples in a step")->capture_default_str();
   command->add_option("--classes", model.classes, "Classes")->capture_default_str();
   command->add_option("--input", options->input, "CxHxW of an image")->capture_default_str();
-  command->add_option("--policy", options->engine.policy, "How formats are chosen: fp32")
+  command->add_option("--policy", options->engine.policy, "How formats are chosen: " + policy_forms())
       ->capture_default_str();
   command->add_option("--optimizer", options->optimizer, "sgd, adam or adamw")->capture_default_str();
   command->add_option("--update", options->update, "How weights are stored and written: master")

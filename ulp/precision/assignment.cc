@@ -37,7 +37,49 @@ void check(const Graph& graph, const Assignment& assignment) {
   }
 }
 
+const Storage* find(const std::map<std::string, Storage>& map, const std::string& name) {
+  const auto entry = map.find(name);
+  return entry == map.end() ? nullptr : &entry->second;
+}
+
 }  // namespace
+
+Storage Assignment::storage_of(const std::string& name) const {
+  const Storage* found = find(storage, name);
+  return found ? *found : parse_storage("fp32");
+}
+
+Storage Assignment::high_of(const std::string& name) const {
+  const Storage* found = find(high, name);
+  return found ? *found : storage_of(name);
+}
+
+bool Assignment::promote(const std::string& name) {
+  auto entry = high.extract(name);
+  if (entry.empty()) return false;
+  storage.insert_or_assign(name, std::move(entry.mapped()));
+  return true;
+}
+
+double low_ratio(std::span<const CountedTensor> tensors, const Assignment& assignment) {
+  size_t low = 0, all = 0;
+  for (const CountedTensor& tensor : tensors) {
+    all += tensor.elements;
+    if (assignment.is_low(tensor.name)) low += tensor.elements;
+  }
+  return all == 0 ? 0 : static_cast<double>(low) / static_cast<double>(all);
+}
+
+uint64_t aggregate_bits(std::span<const CountedTensor> tensors, const Assignment& assignment) {
+  uint64_t bits = 0;
+  for (const CountedTensor& tensor : tensors) {
+    const Storage storage = assignment.storage_of(tensor.name);
+    const auto* plain = std::get_if<Plain>(&storage);
+    bits += plain ? uint64_t{tensor.elements} * static_cast<uint64_t>(plain->format.bits())
+                  : 8 * uint64_t{storage_size(storage, tensor.elements).bytes()};
+  }
+  return bits;
+}
 
 std::vector<TensorFormat> resolve_formats(const Graph& graph, const Assignment& assignment) {
   check(graph, assignment);

@@ -2,18 +2,41 @@
 // holds for every graph of a model (training, inference, other batch sizes) and can be written to a file.
 #pragma once
 
+#include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "ulp/graph/format.h"
 #include "ulp/graph/graph.h"
+#include "ulp/precision/groups.h"
 
 namespace ulp {
 
 struct Assignment {
-  std::map<std::string, Storage> storage = {};  // a tensor that is not named is fp32
+  // A tensor that is not named is fp32.
+  std::map<std::string, Storage> storage = {};
+  // Of the tensors that are stored low, and of no others: the high format, which promotion gives them.
+  std::map<std::string, Storage> high = {};
+  // The groups that a policy of groups demoted, in its order. Promotion and kept ends do not change it.
+  std::vector<int> low_groups = {};
+
+  bool is_low(const std::string& name) const { return high.contains(name); }
+  // What the tensor is stored as, fp32 where it is not named; and what it is or would be as a high one.
+  Storage storage_of(const std::string& name) const;
+  Storage high_of(const std::string& name) const;
+  // To the high format, for good. False where the tensor is not low and nothing changes.
+  bool promote(const std::string& name);
 };
+
+// The paper's low-precision ratio: elements stored low among all that are counted, from 0 to 1. Weight
+// gradients that are always high keep it below 1.
+double low_ratio(std::span<const CountedTensor> tensors, const Assignment& assignment);
+
+// The paper's model aggregate: bits of all counted tensors. Codes of plain formats are counted as if they
+// were packed without a gap; other storages with what lies beside their codes.
+uint64_t aggregate_bits(std::span<const CountedTensor> tensors, const Assignment& assignment);
 
 // The format of every tensor of the graph, by its number. A view and a part of a gradient follow
 // Graph::format_of. Only activations, weights and their gradients can have another format than fp32; a weight

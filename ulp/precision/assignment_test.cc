@@ -5,7 +5,6 @@
 #include "ulp/base/error.h"
 #include "ulp/graph/gradients.h"
 #include "ulp/graph/ops.h"
-#include "ulp/precision/policy.h"
 
 namespace ulp {
 namespace {
@@ -97,11 +96,45 @@ TEST(Assignment, FormatsThatCannotBeAreRefused) {
   assign("bn.running_var", "fp32")();  // which it is
 }
 
-TEST(Policy, Fp32NamesNothing) {
-  const Net net;
-  EXPECT_TRUE(parse_policy("fp32")->assign(net.graph).storage.empty());
-  expect_error([] { parse_policy("size:0.5"); }, "unknown policy 'size:0.5': known are fp32");
-  expect_error([] { parse_policy(""); }, "unknown policy ''");
+TEST(Assignment, LowTensorsKnowTheirHighFormat) {
+  Assignment assignment{{{"a", parse_storage("e4m3")}, {"b", parse_storage("bf16")}},
+                        {{"a", parse_storage("fp(6,9,0)")}}};
+  EXPECT_TRUE(assignment.is_low("a"));
+  EXPECT_FALSE(assignment.is_low("b"));
+  EXPECT_EQ(storage_name(assignment.storage_of("a")), "e4m3");
+  EXPECT_EQ(storage_name(assignment.high_of("a")), "fp(6,9,0)");
+  EXPECT_EQ(storage_name(assignment.high_of("b")), "bf16");
+  EXPECT_EQ(storage_name(assignment.storage_of("c")), "fp32");
+  EXPECT_EQ(storage_name(assignment.high_of("c")), "fp32");
+
+  EXPECT_FALSE(assignment.promote("b"));
+  EXPECT_FALSE(assignment.promote("c"));
+  EXPECT_FALSE(assignment.storage.contains("c"));
+  EXPECT_TRUE(assignment.promote("a"));
+  EXPECT_FALSE(assignment.is_low("a"));
+  EXPECT_EQ(storage_name(assignment.storage_of("a")), "fp(6,9,0)");
+  EXPECT_FALSE(assignment.promote("a"));  // for good
+}
+
+TEST(Assignment, RatioAndAggregateCountElements) {
+  std::vector<CountedTensor> tensors(3);
+  const char* names[] = {"a", "b", "c"};
+  const size_t elements[] = {300, 100, 600};
+  for (size_t i = 0; i < 3; ++i) {
+    tensors[i].name = names[i];
+    tensors[i].elements = elements[i];
+  }
+  const Storage high = parse_storage("bf16");
+  Assignment assignment{{{"a", parse_storage("e4m3")}, {"b", high}}, {{"a", high}}};
+  EXPECT_EQ(low_ratio(tensors, assignment), 0.3);
+  EXPECT_EQ(aggregate_bits(tensors, assignment), 300 * 8 + 100 * 16 + 600 * 32);
+  assignment.promote("a");
+  EXPECT_EQ(low_ratio(tensors, assignment), 0);
+  EXPECT_EQ(aggregate_bits(tensors, assignment), 400 * 16 + 600 * 32);
+  // Packed codes have no gaps; what lies beside codes counts.
+  EXPECT_EQ(aggregate_bits(tensors, {{{"a", parse_storage("e3m2")}, {"b", parse_storage("s2fp8")}}}),
+            300 * 6 + (100 * 8 + 64) + 600 * 32);
+  EXPECT_EQ(low_ratio({}, assignment), 0);
 }
 
 }  // namespace

@@ -1,8 +1,11 @@
 #include "ulp/precision/policy.h"
 
+#include <charconv>
+#include <optional>
 #include <vector>
 
 #include "ulp/base/error.h"
+#include "ulp/precision/policies.h"
 
 namespace ulp {
 namespace {
@@ -11,28 +14,106 @@ struct AllFp32 : Policy {
   Assignment assign(const Graph&) const override { return {}; }
 };
 
+// What stands in the text of a policy after its name.
+struct Request {
+  std::string_view text;
+  std::optional<std::string_view> argument;  // after the first colon
+  const PolicyOptions& options;
+
+  template <typename... Args>
+  [[noreturn]] void refuse(fmt::format_string<Args...> why, Args&&... args) const {
+    fail("precision", "policy '{}': {}; forms: {}", text, fmt::format(why, std::forward<Args>(args)...),
+         policy_forms());
+  }
+
+  std::string_view needed(std::string_view what) const {
+    if (!argument || argument->empty()) refuse("it needs {}", what);
+    return *argument;
+  }
+
+  template <typename T>
+  std::optional<T> number(std::string_view word) const {
+    T value{};
+    const auto [rest, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    if (error != std::errc() || rest != word.data() + word.size()) return {};
+    return value;
+  }
+
+  double ratio(std::string_view word) const {
+    const std::optional<double> value = number<double>(word);
+    if (!value || !(*value >= 0 && *value <= 1)) refuse("R must be a number from 0 to 1, got '{}'", word);
+    return *value;
+  }
+};
+
+using Made = std::unique_ptr<Policy>;
+
+Made by_size(GroupOrder order, const Request& request) {
+  return group_policy(order, request.ratio(request.needed("a ratio R")), 0, request.options);
+}
+
+Made by_chance(const Request& request) {
+  const std::string_view words = request.needed("a ratio R");
+  const size_t colon = words.find(':');
+  uint64_t seed = 0;
+  if (colon != words.npos) {
+    const std::string_view word = words.substr(colon + 1);
+    const std::optional<uint64_t> value = request.number<uint64_t>(word);
+    if (!value) request.refuse("SEED must be a whole number from 0 to 2^64 - 1, got '{}'", word);
+    seed = *value;
+  }
+  return group_policy(GroupOrder::random, request.ratio(words.substr(0, colon)), seed, request.options);
+}
+
+Made amp(const Request& request) {
+  const std::string_view name = request.needed("a format");
+  if (name != "bf16" && name != "fp16") request.refuse("its format must be bf16 or fp16, got '{}'", name);
+  return amp_policy(parse_format(name), request.options);
+}
+
 struct PolicyInfo {
-  std::string_view form;  // as the list of known ones shows it
-  // Null where the text is not one of this row's; an Error where it is one and cannot be followed.
-  std::unique_ptr<Policy> (*parse)(std::string_view text);
+  std::string_view name, form;  // the form as messages show it
+  bool takes;                   // something after a colon
+  Made (*make)(const Request& request);
 };
 
 constexpr PolicyInfo kPolicies[] = {
-    {"fp32",
-     [](std::string_view text) {
-       return text == "fp32" ? std::make_unique<AllFp32>() : std::unique_ptr<Policy>();
+    {"fp32", "fp32", false, [](const Request&) -> Made { return std::make_unique<AllFp32>(); }},
+    {"uniform", "uniform", false,
+     [](const Request& request) { return group_policy(GroupOrder::number, 1, 0, request.options); }},
+    {"op", "op", false, [](const Request& request) { return operator_policy(false, request.options); }},
+    {"op-out", "op-out", false,
+     [](const Request& request) { return operator_policy(true, request.options); }},
+    {"size", "size:R", true,
+     [](const Request& request) { return by_size(GroupOrder::largest_first, request); }},
+    {"size-inc", "size-inc:R", true,
+     [](const Request& request) { return by_size(GroupOrder::smallest_first, request); }},
+    {"random", "random:R[:SEED]", true, by_chance},
+    {"amp", "amp:bf16, amp:fp16", true, amp},
+    {"list", "list:FILE", true,
+     [](const Request& request) {
+       return listed_policy(std::string(request.needed("a file")), request.options);
      }},
 };
 
 }  // namespace
 
-std::unique_ptr<Policy> parse_policy(std::string_view text) {
-  std::vector<std::string_view> known;
+std::string policy_forms() {
+  std::vector<std::string_view> forms;
+  for (const PolicyInfo& row : kPolicies) forms.push_back(row.form);
+  return fmt::format("{} (R from 0 to 1)", fmt::join(forms, ", "));
+}
+
+std::unique_ptr<Policy> parse_policy(std::string_view text, const PolicyOptions& options) {
+  const size_t colon = text.find(':');
+  Request request{text, {}, options};
+  if (colon != text.npos) request.argument = text.substr(colon + 1);
   for (const PolicyInfo& row : kPolicies) {
-    if (std::unique_ptr<Policy> policy = row.parse(text)) return policy;
-    known.push_back(row.form);
+    if (row.name != text.substr(0, colon)) continue;
+    if (request.argument && !row.takes) request.refuse("nothing follows {}", row.name);
+    return row.make(request);
   }
-  fail("precision", "unknown policy '{}': known are {}", text, fmt::join(known, ", "));
+  fail("precision", "unknown policy '{}'; forms: {}", text, policy_forms());
 }
 
 }  // namespace ulp

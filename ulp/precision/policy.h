@@ -1,12 +1,43 @@
 // A policy chooses a precision assignment from a training graph alone. It is pure: the same graph, the same
-// answer.
+// answer, before and after reverse mode. Every policy but `fp32` names every counted tensor, those that are
+// never computed among them.
+//
+//   fp32              every tensor fp32
+//   uniform           every tensor low
+//   op                what matrix products read in forward and backward low: inputs, parameters, gradients of
+//                     outputs
+//   op-out            what they write low too: outputs, gradients of inputs and parameters
+//   size:R            whole groups low, the largest first, until they hold the fraction R of all elements
+//   size-inc:R        the same, the smallest first
+//   random:R[:SEED]   the same in a random order, which follows from the seed (0 unless told) alone
+//   amp:bf16, amp:fp16   mixed-precision training: 16 bits where fp32 is not needed
+//   list:FILE         as the file says, which `ulp plan --save` wrote
+//
+// Low and high are those of the candidates, whose weight gradients are usually high in any case. So size:R
+// can end with a ratio of low elements slightly below R, and below 1 at R = 1: the groups are measured, as in
+// the public code of the precision-assignment paper. Groups of one size are taken by number.
+//
+// The ends are the tensors that the first and the last matrix product read and write, parameters and
+// gradients among them, and the graph's inputs. `op` and `op-out` leave them high, as the paper does ("but
+// not the first/last one"), any other policy with keep_first_last. The choice of groups is not changed by
+// that.
+//
+// amp has candidates of its own, fp32 and the named format. As in the paper, activations, weights as products
+// read them and all their gradients take 16 bits, rounded once from fp32 sums; weights have fp32 master
+// copies. As in common practice, three things that cost next to nothing stay fp32, with their gradients:
+// log-softmax, losses, and parameters of normalisations.
+//
+// In a file, low is what has fewer bits than the candidates' high format. It is the model's if its names are,
+// all of them and no others; batch size and width may differ.
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "ulp/graph/graph.h"
 #include "ulp/precision/assignment.h"
+#include "ulp/precision/candidates.h"
 
 namespace ulp {
 
@@ -15,8 +46,16 @@ struct Policy {
   virtual Assignment assign(const Graph& graph) const = 0;
 };
 
-// By its text on the command line: `fp32`, where every tensor is fp32. Anything else throws an Error that
-// lists the known ones.
-std::unique_ptr<Policy> parse_policy(std::string_view text);
+struct PolicyOptions {
+  Candidates candidates = make_candidates();
+  bool keep_first_last = false;
+};
+
+// By its text, in one of the forms above. A file is read here, so that a policy does not change afterwards.
+// Throws an Error for any other text, which says what is wrong with it and lists the forms.
+std::unique_ptr<Policy> parse_policy(std::string_view text, const PolicyOptions& options = {});
+
+// "fp32, uniform, ...", for help and messages.
+std::string policy_forms();
 
 }  // namespace ulp

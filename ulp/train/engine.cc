@@ -29,6 +29,7 @@ Engine::Engine(const EngineOptions& options)
   // The papers' groups are those of the whole batch, so it alone decides the assignment.
   ClassifierGraph whole = build_classifier(options.model, Mode::training);
   differentiate(whole.graph, whole.loss);
+  counted_ = counted_tensors(whole.graph);
   assignment_ = parse_policy(options.policy)->assign(whole.graph);
   plan_training(options.model.batch);
 }

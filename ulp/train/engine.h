@@ -61,7 +61,9 @@ class Engine {
   const Plan& training_plan() const;  // of the full batch
   State& state() { return *state_; }
   const Assignment& assignment() const { return assignment_; }
-  double low_ratio() const { return 0; }  // until policies lower anything
+  // Of the tensors that the papers count, at the full batch: the fraction of elements stored low.
+  double low_ratio() const { return ulp::low_ratio(counted_, assignment_); }
+  std::span<const CountedTensor> counted() const { return counted_; }
 
   // A step: the gradient of the mean loss over the examples, and the update with the scalars of `step`.
   BatchResult train(const StepState& step, const Examples32& examples);
@@ -81,6 +83,7 @@ class Engine {
   const EngineOptions options_;
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<State> state_;
+  std::vector<CountedTensor> counted_;
   Assignment assignment_;
   std::map<int64_t, std::unique_ptr<Program>> training_, evaluation_;  // by examples
   Block arena_;

@@ -1,0 +1,37 @@
+// The policies one by one, as policy.cc makes them from text. Private to the folder.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+
+#include "ulp/precision/policy.h"
+
+namespace ulp {
+
+enum class GroupOrder : uint8_t { number, largest_first, smallest_first, random };
+
+// Groups in an order until they hold the fraction `ratio` of all elements; by_group.cc.
+std::unique_ptr<Policy> group_policy(GroupOrder order, double ratio, uint64_t seed,
+                                     const PolicyOptions& options);
+
+// op, and op-out where what products write is low too; by_operator.cc.
+std::unique_ptr<Policy> operator_policy(bool outputs, const PolicyOptions& options);
+std::unique_ptr<Policy> amp_policy(const FloatFormat& format, const PolicyOptions& options);
+
+// Reads the file; listed.cc.
+std::unique_ptr<Policy> listed_policy(const std::string& path, const PolicyOptions& options);
+
+// Names of the tensors that the first and the last matrix product read and write, with gradients, and of
+// inputs.
+std::set<std::string> end_tensors(const Graph& graph);
+
+// The counted tensors that `low` wants, and that have a low format, low; the others high. Ends are kept where
+// the options say so.
+Assignment assign_low(const Graph& graph, std::span<const CountedTensor> tensors,
+                      const PolicyOptions& options, const std::function<bool(const CountedTensor&)>& low);
+
+}  // namespace ulp
