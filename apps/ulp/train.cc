@@ -21,7 +21,7 @@ std::atomic<int> stop_signal = 0;
 void ask_to_stop(int signal) {
   stop_asked = true;
   stop_signal = signal;
-  std::signal(signal, SIG_DFL);
+  for (const int other : {SIGINT, SIGTERM}) std::signal(other, SIG_DFL);
 }
 
 // As if the signal had killed the program, for the shell that looks at the status.

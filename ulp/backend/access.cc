@@ -1,5 +1,6 @@
 #include "ulp/backend/access.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <numeric>
@@ -42,11 +43,33 @@ size_t code_offset(const FloatFormat& format, uint64_t first) {
   return static_cast<size_t>(first) * static_cast<size_t>(format.bits()) / 8;
 }
 
+// Whether the problem has the first node that reads a weight: a weight is rounded at each use, the same way, and counted
+// at one.
+bool first_reader(const Problem& problem, TensorId id) {
+  const Graph& graph = problem.graph();
+  const TensorId weight = graph.bytes_of(id);
+  for (size_t i = 0; i < graph.node_count(); ++i) {
+    const Node& node = graph.nodes()[i];
+    const NodeId reader{static_cast<int32_t>(i)};
+    if (node.op->form == Form::view) continue;
+    const bool reads = std::any_of(node.in.begin(), node.in.end(),
+                                   [&](TensorId in) { return graph.bytes_of(in) == weight; });
+    if (!reads) continue;
+    const auto has = [&](const std::vector<NodeId>& nodes) {
+      return std::find(nodes.begin(), nodes.end(), reader) != nodes.end();
+    };
+    return (has(problem.roots) || has(problem.inlined)) && !has(problem.silent);
+  }
+  return false;
+}
+
 }  // namespace
 
 Rounding tensor_rounding(const PlanContext& plan, const TensorInfo& tensor, const Storage& storage,
                          const StepState& state) {
-  const RoundKey key{state.seed, state.step, tensor.number, state.micro_batch};
+  // A weight's operand is the same for all micro-batches of a step.
+  const uint16_t micro_batch = tensor.kind == Kind::weight ? 0 : state.micro_batch;
+  const RoundKey key{state.seed, state.step, tensor.number, micro_batch};
   // Split and S2FP8 round in their own way.
   const bool own = std::holds_alternative<Split>(storage) || std::holds_alternative<S2fp8>(storage);
   return own ? Rounding{Round::nearest_even, Overflow::saturate, key}
@@ -55,6 +78,7 @@ Rounding tensor_rounding(const PlanContext& plan, const TensorInfo& tensor, cons
 
 Reader::Reader(const Problem& problem, TensorId id)
     : plan_(&problem.plan), id_(id), format_(problem.format(id)), elements_(problem.tensor(id).elements()) {
+  if (format_.operand) reports_ = first_reader(problem, id);
   direct_ = is_fp32(format_.storage) && !format_.operand;
   granule_ = read_granule(format_.storage);
   if (format_.operand && granule_ != 0) {
@@ -77,7 +101,8 @@ void Reader::read(const RunContext& context, uint64_t first, std::span<float> ou
     decode(format_.storage, parts.codes.subspan(granule_ == 0 ? 0 : first), parts.side, out);
   }
   if (!format_.operand || is_fp32(*format_.operand)) return;
-  const Rounding rounding = tensor_rounding(*plan_, plan_->graph[id_], *format_.operand, *context.state);
+  const Rounding rounding =
+      tensor_rounding(*plan_, plan_->graph[plan_->graph.bytes_of(id_)], *format_.operand, *context.state);
   // The operand is never kept: it is rounded piece by piece through a buffer on the stack.
   if (const Plain* plain = std::get_if<Plain>(&*format_.operand)) {
     constexpr size_t kPiece = 2048;
@@ -89,13 +114,14 @@ void Reader::read(const RunContext& context, uint64_t first, std::span<float> ou
       stats.merge(encode(plain->format, rounding, piece, packed, first + begin));
       decode(plain->format, packed, piece);
     }
-    context.report(id_, stats);
+    if (reports_) context.report(plan_->graph.bytes_of(id_), stats);
     return;
   }
   const StorageSize size = storage_size(*format_.operand, out.size());
   std::vector<uint8_t> codes(size.code_bytes);
   std::vector<uint32_t> side(size.side_words);
-  context.report(id_, encode(*format_.operand, rounding, out, codes, side));
+  const EncodeStats stats = encode(*format_.operand, rounding, out, codes, side);
+  if (reports_) context.report(plan_->graph.bytes_of(id_), stats);
   decode(*format_.operand, codes, side, out);
 }
 

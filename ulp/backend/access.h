@@ -29,10 +29,10 @@ class Reader {
   size_t granule() const { return granule_; }
 
   // Elements [first, first + out.size()), decoded, and for a weight rounded to its operand's format. `first` and, except at the tensor's
-  // end, the size are multiples of the granule. Reports a weight's rounding once for each element read.
+  // end, the size are multiples of the granule. A weight's rounding is reported by its first
+  // reader.
   void read(const RunContext& context, uint64_t first, std::span<float> out) const;
 
-  // fp32 workspace for read_all: 0 where direct.
   size_t elements() const { return elements_; }
   // The whole tensor, in place if it can be, else decoded to `space`, on all threads.
   const float* all(const RunContext& context, float* space) const;
@@ -43,7 +43,7 @@ class Reader {
   TensorId id_;
   TensorFormat format_;
   size_t elements_ = 0, granule_ = 1;
-  bool direct_ = false;
+  bool direct_ = false, reports_ = false;
 };
 
 class Writer {

@@ -1,6 +1,7 @@
 #include "ulp/base/file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -148,5 +149,13 @@ void write_file_atomically(const std::string& path, std::span<const std::span<co
   if (!S_ISREG(info.st_mode)) return write_directly(path, parts);
   replace(path, info.st_mode & 0777, parts);
 }
+
+FileLock::FileLock(const std::string& path) {
+  fd_ = retry([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
+  if (fd_ < 0) fail("file", "cannot open {}: {}", path, std::strerror(errno));
+  held_ = retry([&] { return ::flock(fd_, LOCK_EX | LOCK_NB); }) == 0;
+}
+
+FileLock::~FileLock() { ::close(fd_); }
 
 }  // namespace ulp

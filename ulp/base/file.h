@@ -16,4 +16,22 @@ namespace ulp {
 // A path that exists and is not a regular file (a device or a pipe, say /dev/null) is written to directly.
 void write_file_atomically(const std::string& path, std::span<const std::span<const uint8_t>> parts);
 
+// Keeps other processes from doing the same: while it lives, nobody else holds the lock of this file, which must exist.
+// The kernel takes the lock away when the process ends, however it ends.
+class FileLock {
+ public:
+  // Throws an Error if the file cannot be opened.
+  explicit FileLock(const std::string& path);
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+  ~FileLock();
+
+  // False where another holds it.
+  bool held() const { return held_; }
+
+ private:
+  int fd_ = -1;
+  bool held_ = false;
+};
+
 }  // namespace ulp

@@ -216,5 +216,18 @@ TEST_F(File, WritesToAPipeDirectly) {
   EXPECT_TRUE(fs::is_fifo(folder_ / "pipe"));
 }
 
+TEST(FileLock, IsHeldOnce) {
+  const std::string path = testing::TempDir() + "ulp_lock_test";
+  EXPECT_THROW(FileLock{path + "/none"}, Error);
+  std::ofstream(path) << "x";
+  {
+    const FileLock first(path), second(path);
+    EXPECT_TRUE(first.held());
+    EXPECT_FALSE(second.held());
+  }
+  EXPECT_TRUE(FileLock(path).held());
+  std::remove(path.c_str());
+}
+
 }  // namespace
 }  // namespace ulp

@@ -25,10 +25,14 @@ class Finder {
     readers_.resize(tensors);
     leaves_.resize(tensors);
     inside_.resize(tensors);
+    keep_.resize(tensors);
   }
 
   Fusion run(bool fuse) {
     find_roots(fuse);
+    for (size_t i = 0; i < stored_.size(); ++i) {
+      if (stored_[i]) keep_[at(fusion_.root[i])] = true;
+    }
     if (!fuse) return std::move(fusion_);
     for (size_t i = 0; i < graph_.node_count(); ++i) {
       if (fusion_.absorbed[i]) continue;
@@ -95,7 +99,7 @@ class Finder {
 
   bool can_be_inlined(const Node& node, TensorId out) const {
     const TensorInfo& info = graph_[out];
-    if (stored_[at(out)] || is_state(info.kind) || info.kind == Kind::grad_sum || node.phase == Phase::update)
+    if (keep_[at(out)] || is_state(info.kind) || info.kind == Kind::grad_sum || node.phase == Phase::update)
       return false;
     if (!std::holds_alternative<Plain>(storage(out)) || readers_[at(out)].empty()) return false;
     if (fusion_.root[at(out)] != out) return false;
@@ -117,6 +121,7 @@ class Finder {
   Fusion fusion_;
   std::vector<std::vector<size_t>> readers_;  // nodes, by root
   std::vector<std::set<int32_t>> leaves_;     // stored tensors that an elementwise result is computed from
+  std::vector<bool> keep_;                    // by root: asked to be stored, it or a view of it
   std::vector<size_t> inside_;                // nodes that computing it takes
 };
 

@@ -13,39 +13,49 @@ namespace {
 
 size_t at(TensorId id) { return static_cast<size_t>(id.index); }
 
-// The nodes in the order they run. Fused backward moves each update to where its gradient is complete and nothing
-// later reads the old weight.
-std::vector<NodeId> node_order(const Graph& graph, bool fused_backward) {
-  std::vector<NodeId> order;
-  std::vector<std::vector<NodeId>> after(graph.node_count());
-  std::vector<NodeId> tail;
-  for (size_t i = 0; i < graph.node_count(); ++i) {
-    const Node& node = graph.nodes()[i];
-    const NodeId id{static_cast<int32_t>(i)};
-    if (!fused_backward || node.phase != Phase::update) {
-      tail.push_back(id);
-      continue;
+// What a step touches, by the tensors whose bytes they are. What is computed inside counts where it runs.
+struct Touched {
+  std::vector<int32_t> read, written;  // sorted
+};
+
+Touched touched(const Graph& graph, const Fusion& fusion, const PlanStep& step) {
+  Touched made;
+  for (const auto* nodes : {&step.inlined, &step.roots}) {
+    for (const NodeId id : *nodes) {
+      for (const TensorId in : graph[id].in) made.read.push_back(fusion.root[at(in)].index);
     }
-    // The last node before it that writes what it reads, or reads or writes what it writes.
-    const auto touches = [&](const std::vector<TensorId>& list, const std::vector<TensorId>& wanted) {
-      return std::any_of(list.begin(), list.end(), [&](TensorId a) {
-        return std::find(wanted.begin(), wanted.end(), a) != wanted.end();
-      });
-    };
-    size_t last = 0;
-    for (size_t j = 0; j < i; ++j) {
-      const Node& other = graph.nodes()[j];
-      if (touches(other.out, node.in) || touches(other.in, node.out) || touches(other.out, node.out))
-        last = j;
-    }
-    after[last].push_back(id);
   }
-  const auto append = [&](const auto& self, NodeId id) -> void {
-    order.push_back(id);
-    for (const NodeId next : after[static_cast<size_t>(id.index)]) self(self, next);
-  };
-  for (const NodeId id : tail) append(append, id);
-  return order;
+  for (const NodeId id : step.roots) {
+    for (const TensorId out : graph[id].out) made.written.push_back(fusion.root[at(out)].index);
+  }
+  std::sort(made.read.begin(), made.read.end());
+  std::sort(made.written.begin(), made.written.end());
+  return made;
+}
+
+bool meet(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
+  return std::any_of(a.begin(), a.end(),
+                     [&](int32_t x) { return std::binary_search(b.begin(), b.end(), x); });
+}
+
+// Fused backward: each step of the update moves to where all that it needs is there, and nothing later reads or writes what it
+// changes.
+void update_early(const Graph& graph, const Fusion& fusion, std::vector<PlanStep>& steps) {
+  std::vector<PlanStep> order;
+  std::vector<Touched> done;
+  for (PlanStep& step : steps) {
+    Touched mine = touched(graph, fusion, step);
+    size_t place = order.size();
+    if (step.phase == Phase::update) {
+      while (place > 0 && !meet(done[place - 1].written, mine.read) &&
+             !meet(done[place - 1].read, mine.written) && !meet(done[place - 1].written, mine.written)) {
+        --place;
+      }
+    }
+    order.insert(order.begin() + static_cast<ptrdiff_t>(place), std::move(step));
+    done.insert(done.begin() + static_cast<ptrdiff_t>(place), std::move(mine));
+  }
+  steps = std::move(order);
 }
 
 bool same_update(const Graph& graph, NodeId a, NodeId b) {
@@ -58,7 +68,6 @@ Plan::Plan(const Graph& graph, std::vector<TensorFormat> formats, const PlanOpti
     : graph_(graph), formats_(std::move(formats)), places_(graph.tensor_count()) {
   context_.reset(new PlanContext{graph, formats_, options.round, options.overflow, options.workspace});
   const Backend& backend = *options.backend;
-  const std::vector<NodeId> order = node_order(graph, options.fused_backward);
   std::vector<bool> stored(graph.tensor_count());
   // Results are looked at by the caller.
   for (const TensorId id : options.results) stored[at(id)] = true;
@@ -69,11 +78,14 @@ Plan::Plan(const Graph& graph, std::vector<TensorFormat> formats, const PlanOpti
     settled = true;
     steps_.clear();
     fusion = find_fusion(*context_, options.fuse && backend.fuses, stored);
-    context_->roots = fusion.root;
+    roots_ = fusion.root;
+    context_->roots = roots_;
     std::vector<bool> reported(graph.node_count());
-    for (const NodeId id : order) {
-      if (fusion.absorbed[static_cast<size_t>(id.index)]) continue;
-      if (!steps_.empty() && options.fuse && same_update(graph, steps_.back().roots[0], id)) {
+    for (size_t i = 0; i < graph.node_count(); ++i) {
+      if (fusion.absorbed[i]) continue;
+      const NodeId id{static_cast<int32_t>(i)};
+      if (!steps_.empty() && options.fuse && !options.fused_backward &&
+          same_update(graph, steps_.back().roots[0], id)) {
         steps_.back().roots.push_back(id);
         continue;
       }
@@ -83,6 +95,7 @@ Plan::Plan(const Graph& graph, std::vector<TensorFormat> formats, const PlanOpti
       step.phase = graph[id].phase;
       steps_.push_back(std::move(step));
     }
+    if (options.fused_backward) update_early(graph, fusion, steps_);
     for (PlanStep& step : steps_) {
       Problem problem{*context_, step.inlined, step.roots, {}};
       for (const NodeId inlined : step.inlined) {
@@ -103,10 +116,11 @@ Plan::Plan(const Graph& graph, std::vector<TensorFormat> formats, const PlanOpti
       for (const NodeId inlined : step.inlined) stored[at(graph[inlined].out[0])] = true;
     }
   }
-  lay_out(fusion.root, options);
+  lay_out(options);
 }
 
-void Plan::lay_out(const std::vector<TensorId>& roots, const PlanOptions& options) {
+void Plan::lay_out(const PlanOptions& options) {
+  const std::vector<TensorId>& roots = roots_;
   const int end = static_cast<int>(steps_.size());
   // Lives of tensors that have bytes.
   std::vector<TensorPlace> life(graph_.tensor_count());
@@ -146,6 +160,7 @@ void Plan::lay_out(const std::vector<TensorId>& roots, const PlanOptions& option
     if (is_state(tensor.kind) || sum) {
       places_[i] = {Home::state, roots[i], 0, bytes, 0, end - 1};
       state_bytes_ += bytes;
+      if (sum) sum_bytes_ += bytes;
       (sum ? bytes_.gradients : tensor.kind == Kind::optimizer ? bytes_.optimizer : bytes_.weights) += bytes;
       continue;
     }

@@ -69,20 +69,22 @@ class Plan {
   const PlanBytes& bytes() const { return bytes_; }
   size_t step_bytes() const { return step_bytes_; }    // of the step arena
   size_t state_bytes() const { return state_bytes_; }  // of all state
+  size_t sum_bytes() const { return sum_bytes_; }      // of that, sums over micro-batches
   size_t peak_bytes() const { return state_bytes_ + step_bytes_; }
   // What any layout of these tensors would need in the step arena.
   size_t step_bytes_bound() const { return step_bytes_bound_; }
 
  private:
-  void lay_out(const std::vector<TensorId>& roots, const PlanOptions& options);
+  void lay_out(const PlanOptions& options);
 
   const Graph& graph_;
   std::vector<TensorFormat> formats_;
+  std::vector<TensorId> roots_;  // by tensor: whose bytes it has
   std::unique_ptr<PlanContext> context_;
   std::vector<PlanStep> steps_;
   std::vector<TensorPlace> places_;
   PlanBytes bytes_;
-  size_t step_bytes_ = 0, state_bytes_ = 0, step_bytes_bound_ = 0;
+  size_t step_bytes_ = 0, state_bytes_ = 0, sum_bytes_ = 0, step_bytes_bound_ = 0;
 };
 
 }  // namespace ulp

@@ -1,9 +1,11 @@
 #include "ulp/train/checkpoint.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 
 #include "ulp/base/error.h"
+#include "ulp/base/text.h"
 #include "ulp/train/safetensors.h"
 
 namespace ulp {
@@ -56,14 +58,42 @@ std::string format_text(const StateSlot& slot) {
   return storage_name(slot.storage) + " " + shape_text(slot.shape);
 }
 
+std::string metadata_text(const TensorMetadata& metadata, const std::string& key) {
+  const auto found = metadata.find(key);
+  return found == metadata.end() ? std::string() : found->second;
+}
+
+TensorFile open_checkpoint(const std::string& path) {
+  TensorFile file(path);
+  if (metadata_text(file.metadata(), "format") != "ulp checkpoint") {
+    fail("checkpoint", "{} is not a checkpoint of a run", path);
+  }
+  if (const std::string version = metadata_text(file.metadata(), "version"); version != kVersion) {
+    fail("checkpoint", "{} has version '{}', this program reads version {}", path, shown_text(version),
+         kVersion);
+  }
+  return file;
+}
+
+// The first item in which the two differ is what the user must know.
+void check_same_run(const std::string& path, std::string_view saved, std::string_view run) {
+  while (saved != run) {
+    const std::string_view a = saved.substr(0, saved.find("; ")), b = run.substr(0, run.find("; "));
+    if (a != b)
+      fail("checkpoint", "{} is of a run with {}, this one has {}", path, shown_text(a), shown_text(b));
+    saved.remove_prefix(std::min(saved.size(), a.size() + 2));
+    run.remove_prefix(std::min(run.size(), b.size() + 2));
+  }
+}
+
 }  // namespace
 
-void save_checkpoint(const std::string& path, const std::string& model, const State& state,
+void save_checkpoint(const std::string& path, const std::string& run, const State& state,
                      const RunProgress& p) {
   std::vector<StoredTensor> tensors;
   TensorMetadata metadata = {{"format", "ulp checkpoint"},
                              {"version", std::string(kVersion)},
-                             {"model", model},
+                             {"run", run},
                              {"step", std::to_string(p.step)},
                              {"updates", std::to_string(p.updates)},
                              {"epochs_done", std::to_string(p.epochs_done)},
@@ -81,19 +111,11 @@ void save_checkpoint(const std::string& path, const std::string& model, const St
   save_tensors(path, tensors, metadata);
 }
 
-RunProgress load_checkpoint(const std::string& path, const std::string& model, State& state) {
-  const TensorFile file(path);
+RunProgress load_checkpoint(const std::string& path, const std::string& run, State& state) {
+  const TensorFile file = open_checkpoint(path);
   const TensorMetadata& metadata = file.metadata();
-  const auto text = [&](const std::string& key) {
-    const auto found = metadata.find(key);
-    return found == metadata.end() ? std::string() : found->second;
-  };
-  if (text("format") != "ulp checkpoint") fail("checkpoint", "{} is not a checkpoint of a run", path);
-  if (text("version") != kVersion) {
-    fail("checkpoint", "{} has version '{}', this program reads version {}", path, text("version"), kVersion);
-  }
-  if (text("model") != model)
-    fail("checkpoint", "{} is of '{}', the run is of '{}'", path, text("model"), model);
+  const auto text = [&](const std::string& key) { return metadata_text(metadata, key); };
+  check_same_run(path, text("run"), run);
   size_t expected = 0;
   for (const auto& [name, slot] : state.slots()) {
     if (!saved(slot)) continue;
@@ -132,6 +154,10 @@ RunProgress load_checkpoint(const std::string& path, const std::string& model, S
     }
   }
   return p;
+}
+
+bool checkpoint_finished(const std::string& path) {
+  return metadata_text(open_checkpoint(path).metadata(), "finished") == "1";
 }
 
 }  // namespace ulp

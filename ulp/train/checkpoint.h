@@ -22,12 +22,16 @@ struct RunProgress {
   bool operator==(const RunProgress&) const = default;
 };
 
-// Atomic. `model` says whose weights they are (name, width, classes, input): a file of another is refused when loaded.
-void save_checkpoint(const std::string& path, const std::string& model, const State& state,
+// Atomic. `run` says what decides the run's bits, as items separated by "; " ("batch 128; seed 0"): a file of another
+// run is refused when loaded.
+void save_checkpoint(const std::string& path, const std::string& run, const State& state,
                      const RunProgress& progress);
 
-// Reads the file, compares all of it with the state (names, shapes, storages), and only then changes anything. Throws an Error
-// for a file that is damaged, foreign, or of another model.
-RunProgress load_checkpoint(const std::string& path, const std::string& model, State& state);
+// Reads the file, compares all of it with the run and its state (names, shapes, storages), and only then changes
+// anything. Throws an Error for a file that is damaged, foreign, or of another run.
+RunProgress load_checkpoint(const std::string& path, const std::string& run, State& state);
+
+// Whether the file is of a run that is finished. Throws an Error for one that is damaged or foreign.
+bool checkpoint_finished(const std::string& path);
 
 }  // namespace ulp

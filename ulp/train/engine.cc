@@ -86,14 +86,20 @@ void Engine::allocate() {
 
 const Plan& Engine::training_plan() const { return *training_.rbegin()->second->plan; }
 
-const PlanBytes& Engine::planned_bytes() const {
-  const Plan* most = &training_plan();
+PlanBytes Engine::planned_bytes() const {
+  const Plan& training = training_plan();
+  const Plan* most = &training;
   for (const auto* programs : {&training_, &evaluation_}) {
     for (const auto& [examples, program] : *programs) {
       if (program->plan->step_bytes() > most->step_bytes()) most = program->plan.get();
     }
   }
-  return most->bytes();
+  // All state is there, whichever plan has the arena.
+  PlanBytes bytes = most->bytes();
+  bytes.weights = training.bytes().weights;
+  bytes.optimizer = training.bytes().optimizer;
+  bytes.gradients += training.sum_bytes() - most->sum_bytes();
+  return bytes;
 }
 
 size_t Engine::planned_peak_bytes() const {

@@ -56,7 +56,7 @@ class Engine {
   // What all plans together need: state and the largest arena.
   size_t planned_peak_bytes() const;
   // Of the plan that needs most.
-  const PlanBytes& planned_bytes() const;
+  PlanBytes planned_bytes() const;
   const Memory& memory() const { return *memory_; }
   const Plan& training_plan() const;  // of the full batch
   State& state() { return *state_; }

@@ -1,9 +1,11 @@
 #include "ulp/train/trainer.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <thread>
 
 #include "ulp/base/error.h"
 #include "ulp/base/file.h"
@@ -22,9 +24,20 @@ double wall_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-std::string model_text(const RunConfig& config, const ImageSet& set) {
-  return fmt::format("{} width {} classes {} input {}x{}x{} optimizer {}", config.model, config.width,
-                     set.classes, set.channels, set.height, set.width, config.optimizer);
+// Where evaluation rounds stochastically, its words are not those of the next step.
+constexpr uint64_t kEvaluationSeed = 0x6576616C75617465u;
+
+// Everything that decides a bit. Where the run and its data lie, and what it writes beside, may change.
+std::string run_text(const RunConfig& config, const ImageSet& set) {
+  constexpr std::array<std::string_view, 5> free = {"out", "data_dir", "threads", "checkpoint_every",
+                                                    "tensorboard"};
+  std::string text =
+      fmt::format("classes {}; input {}x{}x{}", set.classes, set.channels, set.height, set.width);
+  for (const ConfigField& field : config_fields()) {
+    if (std::find(free.begin(), free.end(), field.name) != free.end()) continue;
+    text += fmt::format("; {} {}", field.name, field.get(config));
+  }
+  return text;
 }
 
 DataRequest data_request(const RunConfig& config) {
@@ -40,6 +53,8 @@ LoaderOptions loader_options(const RunConfig& config, Part part) {
   options.batch = config.batch;
   options.seed = config.seed;
   if (part == Part::test) {
+    // No more examples at a time than training has, so that evaluation does not decide the memory.
+    options.batch = config.batch / config.grad_accum;
     options.shuffle = false;
     return options;
   }
@@ -84,10 +99,11 @@ Trainer::Trainer(const RunConfig& config, Observer& observer) : config_(config),
   train_ = std::make_unique<Loader>(set_, Part::train, loader_options(config, Part::train));
   test_ = std::make_unique<Loader>(set_, Part::test, loader_options(config, Part::test));
   total_steps_ = total_steps(config, train_->batches());
-  model_ = model_text(config, set_);
+  run_ = run_text(config, set_);
   engine_ = std::make_unique<Engine>(engine_options(config, set_));
   engine_->plan_training(last_batch(train_->examples(), config.batch));
-  const int64_t test_batch = std::min(config.batch, static_cast<int64_t>(test_->examples()));
+  const int64_t test_batch =
+      std::min(config.batch / config.grad_accum, static_cast<int64_t>(test_->examples()));
   engine_->plan_evaluation(test_batch);
   engine_->plan_evaluation(last_batch(test_->examples(), test_batch));
   rss_forgotten_ = forget_peak_resident();
@@ -105,12 +121,8 @@ void Trainer::start(bool resume) {
   std::error_code error;
   const bool saved = std::filesystem::exists(last, error);
   if (error) fail("train", "cannot read {}: {}", last, error.message());
-  if (resume && saved) progress_ = load_checkpoint(last, model_, engine_->state());
+  if (resume && saved) progress_ = load_checkpoint(last, run_, engine_->state());
   if (progress_.finished) return;
-  if (progress_.step > total_steps_) {
-    fail("train", "{} stands after step {}, but the run ends after step {}: its config.toml was changed",
-         last, progress_.step, total_steps_);
-  }
   cut_metrics(path("metrics.jsonl"), progress_.step, progress_.epochs_done);
   metrics_ = std::make_unique<MetricsFile>(path("metrics.jsonl"));
   if (config_.tensorboard) events_ = std::make_unique<EventWriter>(config_.out);
@@ -130,6 +142,11 @@ void Trainer::start(bool resume) {
   report.bytes = engine_->planned_bytes();
   report.threads = thread_count();
   observer_.on_start(report);
+  if (const unsigned cores = std::thread::hardware_concurrency();
+      cores > 0 && report.threads > static_cast<int>(cores)) {
+    observer_.on_note(fmt::format("{} threads on {} cores wait for each other: --threads {} is faster",
+                                  report.threads, cores, cores));
+  }
 }
 
 Outcome Trainer::run(bool resume, const std::atomic<bool>& stop) {
@@ -289,7 +306,7 @@ void Trainer::finish() {
 bool Trainer::evaluate_all(const std::atomic<bool>* stop, Evaluation& result) {
   test_->seek(0, 0);
   StepState state;
-  state.seed = config_.seed;
+  state.seed = config_.seed ^ kEvaluationSeed;
   state.step = static_cast<uint32_t>(progress_.step);
   double loss = 0;
   uint64_t correct = 0;
@@ -309,14 +326,14 @@ bool Trainer::evaluate_all(const std::atomic<bool>* stop, Evaluation& result) {
 }
 
 Evaluation Trainer::evaluate(const std::string& which) {
-  progress_ = load_checkpoint(path(which + ".safetensors"), model_, engine_->state());
+  progress_ = load_checkpoint(path(which + ".safetensors"), run_, engine_->state());
   Evaluation result;
   evaluate_all(nullptr, result);
   return result;
 }
 
 void Trainer::save(std::string_view file) {
-  save_checkpoint(path(file), model_, engine_->state(), progress_);
+  save_checkpoint(path(file), run_, engine_->state(), progress_);
   observer_.on_checkpoint(path(file), progress_.step);
 }
 
@@ -340,6 +357,12 @@ Outcome train(const RunConfig& config, bool resume, Observer& observer, const st
     const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(text.data()), text.size());
     write_file_atomically((folder / "config.toml").string(), {&bytes, 1});
   }
+  const std::string file = (folder / "config.toml").string(), last = (folder / "last.safetensors").string();
+  const FileLock lock(file);
+  if (!lock.held()) fail("train", "another process is training in {}: stop it first", config.out);
+  // Asked before the data is looked for, which may be gone by now.
+  if (std::error_code error; resume && fs::exists(last, error) && checkpoint_finished(last))
+    return Outcome::was_finished;
   Trainer trainer(config, observer);
   return trainer.run(resume, stop);
 }

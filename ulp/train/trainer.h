@@ -59,14 +59,13 @@ class Trainer {
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<MetricsFile> metrics_;
   std::unique_ptr<EventWriter> events_;
-  std::string model_;  // whose weights a checkpoint has
+  std::string run_;  // what its checkpoints must be of
   uint64_t total_steps_ = 0;
   size_t rss_start_ = 0, rss_peak_ = 0;
   bool rss_forgotten_ = false;
   RunProgress progress_;
-  double started_ = 0,
-         epoch_started_ =
-             0;  // of this process: a checkpoint knows no time, so that equal runs write equal files
+  // Of this process: a checkpoint knows no time, so that equal runs write equal files.
+  double started_ = 0, epoch_started_ = 0;
   uint64_t epoch_examples_here_ = 0;  // since epoch_started_
   double rate_ = 0;                   // examples a second, smoothed
 };

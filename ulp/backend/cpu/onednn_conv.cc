@@ -132,7 +132,9 @@ Product describe_conv_grad_weight(const Problem& problem) {
     const GradWeight::desc desc(dnnl::algorithm::convolution_direct, conv.images(conv.x, n),
                                 conv.weights(layout), conv.images(conv.out, n), conv.strides, conv.padding,
                                 conv.padding);
-    GradWeight::primitive_desc pd(desc, attributes(), engine(), conv.forward(n, nullptr));
+    // Must live as long as another implementation may be asked for: the iterator looks at it again.
+    const auto hint = conv.forward(n, nullptr);
+    GradWeight::primitive_desc pd(desc, attributes(), engine(), hint);
     while (writes_past_scratchpad(conv, pd.impl_info_str())) {
       if (!pd.next_impl())
         throw dnnl::error(dnnl_unimplemented, "only an implementation that writes past its scratchpad");

@@ -298,7 +298,8 @@ bool ProductTask::choose(bool plain) {
       }
       if (step <= least) break;
     }
-    try_step(cut(std::clamp<int64_t>(at_least(std::max<size_t>(limit_ / 4, 1)), fewest, units)));
+    try_step(
+        cut(std::clamp<int64_t>(at_least(std::max<size_t>(limit_ / 4, 1)), std::min(fewest, units), units)));
     return true;
   } catch (const dnnl::error&) {
     return false;

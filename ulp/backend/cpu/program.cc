@@ -1,5 +1,7 @@
 #include "ulp/backend/cpu/program.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -32,13 +34,23 @@ size_t tile_count(const Node& node) {
   return 0;
 }
 
+// Whether something belongs to channels, and blocks must be whole rows.
+bool has_channels(const Problem& problem) {
+  const auto tiles = [&](NodeId id) { return tile_count(problem.graph()[id]) > 0; };
+  return problem.root().op->form == Form::reduction ||
+         std::any_of(problem.roots.begin(), problem.roots.end(), tiles) ||
+         std::any_of(problem.inlined.begin(), problem.inlined.end(), tiles);
+}
+
 }  // namespace
 
 std::string Program::why_not(const Problem& problem) {
   if (problem.roots.size() != 1) return "takes one operator and what is inlined in it";
   const Node& root = problem.root();
   const Shape& shape = domain(problem, root);
-  if (shape.back() > static_cast<int64_t>(kMaxBlock)) return "more than 4096 channels";
+  if (has_channels(problem) && std::lcm(static_cast<size_t>(shape.back()), size_t{8}) > kMaxBlock) {
+    return fmt::format("rows of {} channels do not fit in blocks of whole bytes", shape.back());
+  }
   size_t values = 2;
   for (const auto* nodes : {&problem.inlined, &problem.roots}) {
     for (const NodeId id : *nodes) {
@@ -62,13 +74,13 @@ Program::Program(const Problem& problem, Workspace& workspace) : plan_(&problem.
   const Node& root = problem.root();
   const Shape& shape = domain(problem, root);
   elements_ = shape.elements();
-  channels_ = static_cast<size_t>(shape.back());
-  // A whole number of rows, and of bytes in any format.
-  const size_t rows = std::lcm(channels_, size_t{8}) / channels_;
+  channels_ = has_channels(problem) ? static_cast<size_t>(shape.back()) : 1;
+  // Whole rows, and a multiple of 8 elements: whole bytes in any format, and whole draws of random words.
+  const size_t unit = std::lcm(channels_, size_t{8});
   period_ = channels_ * ((kMinPeriod + channels_ - 1) / channels_);
-  block_ = period_ * std::max<size_t>(1, kBlock / period_);
-  while (block_ % 8 != 0) block_ += period_;
-  if (block_ > kMaxBlock) block_ = channels_ * std::max<size_t>(1, kMaxBlock / channels_ / rows * rows);
+  block_ = std::lcm(period_, size_t{8}) <= kBlock
+               ? kBlock / std::lcm(period_, size_t{8}) * std::lcm(period_, size_t{8})
+               : std::max(unit, kBlock / unit * unit);
   if (block_ % period_ != 0) period_ = channels_;
 
   for (const NodeId id : problem.inlined) add_stage(problem, id, true, workspace);

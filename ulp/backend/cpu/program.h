@@ -13,7 +13,7 @@
 
 namespace ulp {
 
-// Elements of a block: a few of them fit in a core's first cache. Rows with more channels than kMaxBlock are left to others.
+// Elements of a block: a few of them fit in a core's first cache. Where rows must stay whole it may be up to kMaxBlock.
 inline constexpr size_t kBlock = 2048, kMaxBlock = 4096;
 inline constexpr size_t kMinPeriod = 256;
 inline constexpr size_t kMaxValues = 16;

@@ -1,0 +1,88 @@
+// Every operator on every backend against the reference. Another backend is one more entry of kBackends, another
+// operator a rule in conformance_bounds.cc and a case in conformance_cases.cc; what is forgotten fails.
+#include "tests/conformance.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "ulp/backend/cpu/cpu.h"
+#include "ulp/backend/ref/reference.h"
+#include "ulp/base/parallel.h"
+
+namespace ulp::conformance {
+namespace {
+
+using BackendOf = const Backend& (*)();
+constexpr BackendOf kBackends[] = {cpu_backend};
+
+constexpr int kMostFailures = 20;
+
+// Leaves the number of threads as it was.
+class ConformanceTest : public testing::TestWithParam<std::tuple<BackendOf, size_t>> {
+ protected:
+  void SetUp() override { threads_ = thread_count(); }
+  void TearDown() override { set_thread_count(threads_); }
+  int threads_ = 1;
+};
+
+TEST_P(ConformanceTest, KernelsKeepToTheReference) {
+  const auto [backend, scheme] = GetParam();
+  const testing::TestResult* result = testing::UnitTest::GetInstance()->current_test_info()->result();
+  for (const Case& one : cases()) {
+    if (one.large && !schemes()[scheme].required) continue;
+    check(one, schemes()[scheme], backend());
+    if (result->total_part_count() > kMostFailures) FAIL() << "no more cases are tried";
+  }
+}
+
+std::string test_name(const testing::TestParamInfo<std::tuple<BackendOf, size_t>>& tested) {
+  const auto [backend, scheme] = tested.param;
+  std::string name = std::string(backend().name) + "_" + std::string(schemes()[scheme].name);
+  std::replace_if(
+      name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, ConformanceTest,
+                         testing::Combine(testing::ValuesIn(kBackends),
+                                          testing::Range(size_t{0}, schemes().size())),
+                         test_name);
+
+// A kernel that no case reaches would be held to nothing.
+TEST(Conformance, EveryKernelIsReachedInEveryRequiredScheme) {
+  for (const BackendOf backend : kBackends) {
+    for (const Scheme& scheme : schemes()) {
+      if (!scheme.required) continue;
+      std::set<Checked> seen;
+      for (const Case& one : cases()) {
+        for (const Checked& checked : reached(one, scheme, backend())) seen.insert(checked);
+      }
+      for (const KernelDef& kernel : backend().kernels) {
+        if (kernel.name == "reference") continue;
+        EXPECT_TRUE(seen.contains({kernel.op, kernel.name}))
+            << "no case reaches " << kernel.op << "/" << kernel.name << " of " << backend().name << " in "
+            << scheme.name;
+      }
+      for (const KernelDef& kernel : reference_kernels()) {
+        const bool found =
+            std::any_of(seen.begin(), seen.end(), [&](const Checked& c) { return c.op == kernel.op; });
+        EXPECT_TRUE(found) << "no case has a " << kernel.op << " in " << scheme.name;
+      }
+    }
+  }
+}
+
+// A rule for something that is no operator, or an operator without one, is a mistake in a name.
+TEST(Conformance, EveryOperatorHasARule) {
+  for (const KernelDef& kernel : reference_kernels()) EXPECT_TRUE(rule_of(kernel.op)) << kernel.op;
+}
+
+}  // namespace
+}  // namespace ulp::conformance
