@@ -104,7 +104,7 @@ void show_formats() {
 struct DemoRun {
   const char *name, *policy;
 };
-constexpr DemoRun kRuns[] = {{"fp32", "fp32"}};
+constexpr DemoRun kRuns[] = {{"fp32", "fp32"}, {"half in 8 bits", "size:0.5"}, {"all in 8 bits", "size:1"}};
 
 // A folder of its own, gone when the demo is over.
 class DemoFolder {
@@ -140,9 +140,9 @@ void train_networks() {
   for (const DemoRun& run : kRuns) {
     RunConfig config;
     config.model = "resnet8";
-    config.epochs = 2;
+    config.epochs = 1;
     config.policy = run.policy;
-    config.out = folder.file(run.name);
+    config.out = folder.file(std::to_string(&run - kRuns));
     DemoProgress progress;
     const std::atomic<bool> stop = false;
     fmt::print("\nTraining in {}:\n", run.name);
@@ -150,9 +150,9 @@ void train_networks() {
     train(config, false, progress, stop);
     reports.push_back(progress.done);
   }
-  fmt::print("\n{:<12}{:>15}{:>12}{:>10}\n", "formats", "test accuracy", "peak", "time");
+  fmt::print("\n{:<16}{:>15}{:>12}{:>10}\n", "formats", "test accuracy", "peak", "time");
   for (size_t i = 0; i < reports.size(); ++i) {
-    fmt::print("{:<12}{:>14.2f}%{:>12}{:>10}\n", kRuns[i].name, 100 * reports[i].best_test_acc,
+    fmt::print("{:<16}{:>14.2f}%{:>12}{:>10}\n", kRuns[i].name, 100 * reports[i].best_test_acc,
                bytes_text(static_cast<double>(reports[i].peak_bytes)), duration_text(reports[i].seconds));
   }
 }

@@ -57,10 +57,10 @@ RunConfig resumed_config(const TrainOptions& options) {
 }
 
 void train_command(const TrainOptions& options) {
-  const bool resume = options.resume_option->count() > 0;
-  const RunConfig config = resume ? resumed_config(options) : options.run.config();
   std::signal(SIGINT, ask_to_stop);
   std::signal(SIGTERM, ask_to_stop);
+  const bool resume = options.resume_option->count() > 0;
+  const RunConfig config = resume ? resumed_config(options) : options.run.config();
   Progress progress;
   switch (train(config, resume, progress, stop_asked)) {
     case Outcome::finished:

@@ -175,7 +175,7 @@ void Gradients::run(TensorId loss) {
                      {},
                      {flow_[i].parts[0]},
                      {tensor.grad},
-                     Phase::update,
+                     Phase::finish,
                      false});
   }
 }

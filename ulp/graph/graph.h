@@ -100,7 +100,8 @@ class Attrs {
 enum class Phase : uint8_t {
   forward,
   backward,
-  update,  // once a step, after its last micro-batch
+  finish,  // once a step, after its last micro-batch: sums become gradients
+  update,  // the end of a step, if it counts
 };
 
 struct OpDef;

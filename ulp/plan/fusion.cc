@@ -99,7 +99,7 @@ class Finder {
 
   bool can_be_inlined(const Node& node, TensorId out) const {
     const TensorInfo& info = graph_[out];
-    if (keep_[at(out)] || is_state(info.kind) || info.kind == Kind::grad_sum || node.phase == Phase::update)
+    if (keep_[at(out)] || is_state(info.kind) || info.kind == Kind::grad_sum || node.phase >= Phase::finish)
       return false;
     if (!std::holds_alternative<Plain>(storage(out)) || readers_[at(out)].empty()) return false;
     if (fusion_.root[at(out)] != out) return false;

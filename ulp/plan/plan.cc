@@ -38,7 +38,7 @@ bool meet(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
                      [&](int32_t x) { return std::binary_search(b.begin(), b.end(), x); });
 }
 
-// Fused backward: each step of the update moves to where all that it needs is there, and nothing later reads or writes what it
+// Fused backward: each step that finishes a gradient or updates moves to where all that it needs is there, and nothing later reads or writes what it
 // changes.
 void update_early(const Graph& graph, const Fusion& fusion, std::vector<PlanStep>& steps) {
   std::vector<PlanStep> order;
@@ -46,7 +46,7 @@ void update_early(const Graph& graph, const Fusion& fusion, std::vector<PlanStep
   for (PlanStep& step : steps) {
     Touched mine = touched(graph, fusion, step);
     size_t place = order.size();
-    if (step.phase == Phase::update) {
+    if (step.phase >= Phase::finish) {
       while (place > 0 && !meet(done[place - 1].written, mine.read) &&
              !meet(done[place - 1].read, mine.written) && !meet(done[place - 1].written, mine.written)) {
         --place;

@@ -102,6 +102,9 @@ void save_checkpoint(const std::string& path, const std::string& run, const Stat
                              {"epoch_examples", std::to_string(p.epoch_examples)},
                              {"best_test_acc", fmt::format("{}", p.best_test_acc)},
                              {"final_test_acc", fmt::format("{}", p.final_test_acc)},
+                             {"loss_scale", fmt::format("{}", p.loss_scale.scale)},
+                             {"loss_scale_good", std::to_string(p.loss_scale.good)},
+                             {"loss_scale_skipped", std::to_string(p.loss_scale.skipped)},
                              {"finished", p.finished ? "1" : "0"}};
   for (const auto& [name, slot] : state.slots()) {
     if (!saved(slot)) continue;
@@ -144,6 +147,9 @@ RunProgress load_checkpoint(const std::string& path, const std::string& run, Sta
   p.epoch_examples = number<uint64_t>(metadata, path, "epoch_examples");
   p.best_test_acc = number<double>(metadata, path, "best_test_acc");
   p.final_test_acc = number<double>(metadata, path, "final_test_acc");
+  p.loss_scale.scale = number<double>(metadata, path, "loss_scale");
+  p.loss_scale.good = number<uint64_t>(metadata, path, "loss_scale_good");
+  p.loss_scale.skipped = number<uint64_t>(metadata, path, "loss_scale_skipped");
   p.finished = text("finished") == "1";
   for (const auto& [name, slot] : state.slots()) {
     if (!saved(slot)) continue;
@@ -156,8 +162,11 @@ RunProgress load_checkpoint(const std::string& path, const std::string& run, Sta
   return p;
 }
 
-bool checkpoint_finished(const std::string& path) {
-  return metadata_text(open_checkpoint(path).metadata(), "finished") == "1";
+bool checkpoint_finished(const std::string& path, const std::string& run) {
+  const TensorFile file = open_checkpoint(path);
+  const std::string saved = metadata_text(file.metadata(), "run");
+  if (!saved.starts_with(run)) check_same_run(path, saved, run);
+  return metadata_text(file.metadata(), "finished") == "1";
 }
 
 }  // namespace ulp

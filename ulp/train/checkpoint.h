@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "ulp/precision/loss_scale.h"
 #include "ulp/train/state.h"
 
 namespace ulp {
@@ -17,6 +18,7 @@ struct RunProgress {
   double epoch_loss = 0;
   uint64_t epoch_correct = 0, epoch_examples = 0;
   double best_test_acc = 0, final_test_acc = 0;
+  LossScaler::State loss_scale;
   bool finished = false;
 
   bool operator==(const RunProgress&) const = default;
@@ -31,7 +33,8 @@ void save_checkpoint(const std::string& path, const std::string& run, const Stat
 // anything. Throws an Error for a file that is damaged, foreign, or of another run.
 RunProgress load_checkpoint(const std::string& path, const std::string& run, State& state);
 
-// Whether the file is of a run that is finished. Throws an Error for one that is damaged or foreign.
-bool checkpoint_finished(const std::string& path);
+// Whether the file is of a run that is finished; of `run` the first items are enough. Throws an Error for a file that is
+// damaged, foreign, or of another run.
+bool checkpoint_finished(const std::string& path, const std::string& run);
 
 }  // namespace ulp

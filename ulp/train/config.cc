@@ -93,6 +93,11 @@ bool between(double x) {
 constexpr ConfigRule kAnything = {};
 constexpr ConfigRule kModel = {.parse = [](std::string_view text) { find_model(text); }};
 constexpr ConfigRule kPolicy = {.parse = [](std::string_view text) { parse_policy(text); }};
+constexpr ConfigRule kLossScale = {.parse =
+                                       [](std::string_view text) {
+                                         if (text != "default") parse_loss_scale(text);
+                                       },
+                                   .number = true};
 constexpr ConfigRule kNamed = {.parse = [](std::string_view text) {
   if (text.empty()) fail("config", "it is empty; it must be named");
 }};
@@ -164,6 +169,10 @@ std::span<const ConfigField> table() {
        kNotNegative},
 
       {"policy", "Precision", &C::policy, "POLICY", "Which tensor is stored in which format", kPolicy},
+      {"loss_scale", "Precision", &C::loss_scale, "SCALE",
+       "none, a factor, or dynamic[:INIT[:GROWTH_STEPS]]; default: dynamic where gradients are narrow, else "
+       "none",
+       kLossScale},
 
       {"device", "Machine", &C::device, "NAME", "Where to compute", kNamed},
       {"threads", "Machine", &C::threads, "COUNT",
@@ -397,6 +406,11 @@ uint64_t total_steps(const RunConfig& c, uint64_t steps_per_epoch) {
     fail("config", "{} epochs of {} steps are too many to count", epochs, steps_per_epoch);
   }
   return epochs * steps_per_epoch;
+}
+
+std::optional<LossScale> loss_scale_of(const RunConfig& c) {
+  if (c.loss_scale == "default") return std::nullopt;
+  return parse_loss_scale(c.loss_scale);
 }
 
 std::string out_of(const RunConfig& c) {

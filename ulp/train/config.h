@@ -14,6 +14,7 @@
 
 #include "ulp/optim/optimizer.h"
 #include "ulp/optim/schedule.h"
+#include "ulp/precision/loss_scale.h"
 
 namespace ulp {
 
@@ -42,6 +43,7 @@ struct RunConfig {
   double clip_value = 0, clip_norm = 0;  // 0: none
 
   std::string policy = "fp32";
+  std::string loss_scale = "default";
 
   std::string device = "cpu";
   int64_t threads = 0;  // 0: all
@@ -120,6 +122,9 @@ AugmentChoice augment_of(const RunConfig& config);
 
 // Optimizer steps of the whole run.
 uint64_t total_steps(const RunConfig& config, uint64_t steps_per_epoch);
+
+// What it says of the loss scale; none where it leaves the choice to the formats ("default").
+std::optional<LossScale> loss_scale_of(const RunConfig& config);
 
 // Where the run writes: `out`, or runs/MODEL-DATA-POLICY-SEED, anything unfit for a file name in it as '_'.
 std::string out_of(const RunConfig& config);

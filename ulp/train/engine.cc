@@ -111,37 +111,49 @@ size_t Engine::planned_peak_bytes() const {
 }
 
 BatchResult Engine::run(Program& program, const StepState& step, const Examples32& examples, size_t first,
-                        bool update) {
+                        Phase last) {
   const size_t image = examples.images.size() / examples.labels.size();
   program.executor->feed(program.graph.input, examples.images.data() + first * image);
   program.executor->feed(program.graph.labels, examples.labels.data() + first);
-  program.executor->run(step, update);
+  program.executor->clear_stats();
+  program.executor->run(step, Phase::forward, last);
   const std::span<const float> sums = program.executor->result(program.graph.sums);
-  return {sums[0], static_cast<uint64_t>(sums[1])};
+  return {sums[0], static_cast<uint64_t>(sums[1]), last == Phase::update};
 }
 
-BatchResult Engine::train(const StepState& step, const Examples32& examples) {
+BatchResult Engine::train(const StepState& step, const Examples32& examples, const Verdict& verdict) {
   const size_t total = examples.labels.size();
   const auto piece = static_cast<size_t>(options_.model.batch / options_.micro_batches);
   const size_t whole = std::min(piece, total);
   BatchResult result;
   StepState state = step;
+  // Graphs of all batch sizes number their tensors alike.
+  stats_.assign(training_plan().graph().tensor_count(), {});
   for (size_t first = 0; first < total; first += whole, ++state.micro_batch) {
     const size_t count = std::min(whole, total - first);
     Program& program = *training_.at(static_cast<int64_t>(count));
+    const bool last = first + count == total;
     // The graph divides by its own examples times the micro-batches; the mean is over those that there are.
     const double share =
         static_cast<double>(count) * static_cast<double>(options_.micro_batches) / static_cast<double>(total);
     state.loss_scale = static_cast<float>(step.loss_scale * share);
-    const BatchResult part = run(program, state, examples, first, first + count == total);
+    const Phase until = !last ? Phase::backward : options_.fused_backward ? Phase::update : Phase::finish;
+    const BatchResult part = run(program, state, examples, first, until);
     result.loss += part.loss;
     result.correct += part.correct;
+    result.updated = part.updated;
+    for (size_t i = 0; i < stats_.size(); ++i) stats_[i].merge(program.executor->stats()[i]);
+    if (!last || result.updated) continue;
+    if (verdict && !verdict(program.graph.graph, stats_)) continue;
+    program.executor->run(state, Phase::update, Phase::update);
+    result.updated = true;
   }
   return result;
 }
 
 BatchResult Engine::evaluate(const StepState& step, const Examples32& examples) {
-  return run(*evaluation_.at(static_cast<int64_t>(examples.labels.size())), step, examples, 0, false);
+  return run(*evaluation_.at(static_cast<int64_t>(examples.labels.size())), step, examples, 0,
+             Phase::forward);
 }
 
 }  // namespace ulp

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -40,6 +41,7 @@ struct Examples32 {
 struct BatchResult {
   double loss = 0;  // summed over the examples
   uint64_t correct = 0;
+  bool updated = false;  // the weights have changed
 };
 
 class Engine {
@@ -65,8 +67,12 @@ class Engine {
   double low_ratio() const { return ulp::low_ratio(counted_, assignment_); }
   std::span<const CountedTensor> counted() const { return counted_; }
 
-  // A step: the gradient of the mean loss over the examples, and the update with the scalars of `step`.
-  BatchResult train(const StepState& step, const Examples32& examples);
+  // Looks at a step's range events, by tensor of the training graph, when its gradients are complete: whether it counts.
+  using Verdict = std::function<bool(const Graph& graph, std::span<const EncodeStats> stats)>;
+
+  // A step: the gradient of the mean loss over the examples, and, unless the verdict is against it, the update with the
+  // scalars of `step`. With fused backward there is no moment to ask at, and none is.
+  BatchResult train(const StepState& step, const Examples32& examples, const Verdict& verdict = {});
   BatchResult evaluate(const StepState& step, const Examples32& examples);
 
  private:
@@ -78,7 +84,7 @@ class Engine {
   };
   std::unique_ptr<Program> make_program(int64_t examples, Mode mode);
   BatchResult run(Program& program, const StepState& step, const Examples32& examples, size_t first,
-                  bool update);
+                  Phase last);
 
   const EngineOptions options_;
   std::unique_ptr<Memory> memory_;
@@ -86,6 +92,7 @@ class Engine {
   std::vector<CountedTensor> counted_;
   Assignment assignment_;
   std::map<int64_t, std::unique_ptr<Program>> training_, evaluation_;  // by examples
+  std::vector<EncodeStats> stats_;                                     // of the step, over its micro-batches
   Block arena_;
 };
 

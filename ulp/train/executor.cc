@@ -33,15 +33,21 @@ void Executor::feed(TensorId source, const void* values) {
   feeds_[static_cast<size_t>(source.index)] = values;
 }
 
+void Executor::clear_stats() { std::fill(stats_.begin(), stats_.end(), EncodeStats{}); }
+
 void Executor::run(const StepState& state, bool update) {
-  std::fill(stats_.begin(), stats_.end(), EncodeStats{});
+  clear_stats();
+  run(state, Phase::forward, update ? Phase::update : Phase::backward);
+}
+
+void Executor::run(const StepState& state, Phase first, Phase last) {
   RunContext context;
   context.data = data_;
   context.feeds = feeds_;
   context.state = &state;
   context.stats = stats_.data();
   for (const PlanStep& step : plan_.steps()) {
-    if (step.phase == Phase::update && !update) continue;
+    if (step.phase < first || step.phase > last) continue;
     context.workspace = arena_ + step.workspace;
     step.task->run(context);
   }

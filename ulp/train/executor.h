@@ -19,8 +19,11 @@ class Executor {
   // What a source reads in the next run: fp32 or int32.
   void feed(TensorId source, const void* values);
 
-  // Forward, backward and, if asked for, the update. Range events are gathered anew in each run.
+  // All phases, or those up to backward. Range events are gathered anew.
   void run(const StepState& state, bool update);
+  // The steps of some phases, from first to last, both included. Range events are added to those that are there.
+  void run(const StepState& state, Phase first, Phase last);
+  void clear_stats();
 
   // A real tensor that the plan keeps to the end of a step, in fp32.
   std::span<const float> result(TensorId id) const;

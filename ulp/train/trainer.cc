@@ -27,17 +27,24 @@ double wall_time() {
 // Where evaluation rounds stochastically, its words are not those of the next step.
 constexpr uint64_t kEvaluationSeed = 0x6576616C75617465u;
 
-// Everything that decides a bit. Where the run and its data lie, and what it writes beside, may change.
-std::string run_text(const RunConfig& config, const ImageSet& set) {
+// Everything that decides a bit, as far as it is chosen. Where the run and its data lie, and what it writes beside, may
+// change.
+std::string run_text(const RunConfig& config) {
   constexpr std::array<std::string_view, 5> free = {"out", "data_dir", "threads", "checkpoint_every",
                                                     "tensorboard"};
-  std::string text =
-      fmt::format("classes {}; input {}x{}x{}", set.classes, set.channels, set.height, set.width);
+  std::string text;
   for (const ConfigField& field : config_fields()) {
     if (std::find(free.begin(), free.end(), field.name) != free.end()) continue;
-    text += fmt::format("; {} {}", field.name, field.get(config));
+    // Of the two that end a run one holds.
+    if (field.name == (config.steps > 0 ? "epochs" : "steps")) continue;
+    text += fmt::format("{}{} {}", text.empty() ? "" : "; ", field.name, field.get(config));
   }
   return text;
+}
+
+// And what the data decides.
+std::string data_text(const ImageSet& set) {
+  return fmt::format("; classes {}; input {}x{}x{}", set.classes, set.channels, set.height, set.width);
 }
 
 DataRequest data_request(const RunConfig& config) {
@@ -90,6 +97,26 @@ int64_t last_batch(size_t examples, int64_t batch) {
   return rest == 0 ? batch : rest;
 }
 
+// What the run says, or what its formats need: gradients that have fewer bits than fp32 get a dynamic scale.
+LossScale choose_loss_scale(const RunConfig& config, const Engine& engine) {
+  if (const std::optional<LossScale> chosen = loss_scale_of(config)) return *chosen;
+  for (const CountedTensor& tensor : engine.counted()) {
+    const bool gradient = tensor.kind == Kind::activation_grad || tensor.kind == Kind::weight_grad;
+    if (gradient && !is_fp32(engine.assignment().storage_of(tensor.name))) return parse_loss_scale("dynamic");
+  }
+  return {};
+}
+
+// Whether a gradient did not fit in its format.
+bool gradients_overflowed(const Graph& graph, std::span<const EncodeStats> stats) {
+  for (size_t i = 0; i < stats.size(); ++i) {
+    const Kind kind = graph.tensors()[i].kind;
+    if (kind != Kind::activation_grad && kind != Kind::weight_grad) continue;
+    if (stats[i].overflow > 0 || stats[i].nan > 0) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Trainer::Trainer(const RunConfig& config, Observer& observer) : config_(config), observer_(observer) {
@@ -99,9 +126,11 @@ Trainer::Trainer(const RunConfig& config, Observer& observer) : config_(config),
   train_ = std::make_unique<Loader>(set_, Part::train, loader_options(config, Part::train));
   test_ = std::make_unique<Loader>(set_, Part::test, loader_options(config, Part::test));
   total_steps_ = total_steps(config, train_->batches());
-  run_ = run_text(config, set_);
+  run_ = run_text(config) + data_text(set_);
   engine_ = std::make_unique<Engine>(engine_options(config, set_));
   engine_->plan_training(last_batch(train_->examples(), config.batch));
+  scaler_ = std::make_unique<LossScaler>(choose_loss_scale(config, *engine_), train_->batches());
+  progress_.loss_scale = scaler_->state();
   const int64_t test_batch =
       std::min(config.batch / config.grad_accum, static_cast<int64_t>(test_->examples()));
   engine_->plan_evaluation(test_batch);
@@ -123,6 +152,7 @@ void Trainer::start(bool resume) {
   if (error) fail("train", "cannot read {}: {}", last, error.message());
   if (resume && saved) progress_ = load_checkpoint(last, run_, engine_->state());
   if (progress_.finished) return;
+  scaler_->restore(progress_.loss_scale);
   cut_metrics(path("metrics.jsonl"), progress_.step, progress_.epochs_done);
   metrics_ = std::make_unique<MetricsFile>(path("metrics.jsonl"));
   if (config_.tensorboard) events_ = std::make_unique<EventWriter>(config_.out);
@@ -180,11 +210,17 @@ bool Trainer::step(const std::atomic<bool>& stop) {
   state.seed = config_.seed;
   state.step = static_cast<uint32_t>(progress_.step);
   const double clip = config_.clip_value > 0 ? config_.clip_value : std::numeric_limits<double>::infinity();
-  state.update = update_scalars(optimizer_config(config_), progress_.updates, lr, 1, clip);
-  const BatchResult result = engine_->train(state, {batch.images, batch.labels});
+  const double scale = scaler_->scale();
+  state.loss_scale = static_cast<float>(scale);
+  state.update = update_scalars(optimizer_config(config_), progress_.updates, lr, 1 / scale, clip);
+  const auto verdict = [&](const Graph& graph, std::span<const EncodeStats> stats) {
+    return scaler_->accept(gradients_overflowed(graph, stats));
+  };
+  const BatchResult result = engine_->train(state, {batch.images, batch.labels}, verdict);
   const size_t count = batch.count();
   ++progress_.step;
-  ++progress_.updates;
+  progress_.updates += result.updated ? 1 : 0;
+  progress_.loss_scale = scaler_->state();
   progress_.epoch_loss += result.loss;
   progress_.epoch_correct += result.correct;
   progress_.epoch_examples += count;
@@ -201,6 +237,8 @@ bool Trainer::step(const std::atomic<bool>& stop) {
   report.step_in_epoch = (progress_.step - 1) % report.steps_per_epoch + 1;
   report.loss = result.loss / static_cast<double>(count);
   report.lr = lr;
+  report.scale = scale;
+  report.skipped = !result.updated;
   report.epoch_loss = progress_.epoch_loss / static_cast<double>(progress_.epoch_examples);
   report.epoch_accuracy =
       static_cast<double>(progress_.epoch_correct) / static_cast<double>(progress_.epoch_examples);
@@ -219,6 +257,14 @@ bool Trainer::step(const std::atomic<bool>& stop) {
   observer_.on_step(report);
   if (!std::isfinite(report.loss)) {
     observer_.on_note(fmt::format("the loss of step {} is {}", report.step, report.loss));
+  }
+  if (scaler_->stuck()) {
+    save("last.safetensors");
+    fail("train",
+         "the gradients of {} steps in a row overflowed, the last at a loss scale of {}: choose a lower "
+         "--lr, a smaller "
+         "--loss-scale, or formats with more range",
+         LossScaler::kMaxSkips, scale);
   }
   const bool epoch_ends = progress_.step % train_->batches() == 0 || progress_.step == total_steps_;
   if (config_.checkpoint_every > 0 && progress_.step % static_cast<uint64_t>(config_.checkpoint_every) == 0 &&
@@ -361,7 +407,7 @@ Outcome train(const RunConfig& config, bool resume, Observer& observer, const st
   const FileLock lock(file);
   if (!lock.held()) fail("train", "another process is training in {}: stop it first", config.out);
   // Asked before the data is looked for, which may be gone by now.
-  if (std::error_code error; resume && fs::exists(last, error) && checkpoint_finished(last))
+  if (std::error_code error; resume && fs::exists(last, error) && checkpoint_finished(last, run_text(config)))
     return Outcome::was_finished;
   Trainer trainer(config, observer);
   return trainer.run(resume, stop);

@@ -64,6 +64,7 @@ class Trainer {
   size_t rss_start_ = 0, rss_peak_ = 0;
   bool rss_forgotten_ = false;
   RunProgress progress_;
+  std::unique_ptr<LossScaler> scaler_;
   // Of this process: a checkpoint knows no time, so that equal runs write equal files.
   double started_ = 0, epoch_started_ = 0;
   uint64_t epoch_examples_here_ = 0;  // since epoch_started_
