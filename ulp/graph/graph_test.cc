@@ -207,7 +207,7 @@ TEST(Gradients, AParameterUsedTwiceHasASum) {
   EXPECT_TRUE(uses[1]->adds);
   const Node& round = producer(net.graph, "tied.grad");
   EXPECT_EQ(round.op, &kCopy);
-  EXPECT_EQ(round.phase, Phase::update);
+  EXPECT_EQ(round.phase, Phase::finish);
   EXPECT_EQ(round.in, std::vector{sum});
 }
 
@@ -218,7 +218,7 @@ TEST(Gradients, MicroBatchesHaveSums) {
   EXPECT_EQ(producer(net.graph, "loss.out.grad").attrs.real("value"), 1.0 / 32);
   for (const char* name : {"fc.weight", "fc.bias"}) {
     EXPECT_TRUE(net.graph.find(std::string(name) + ".grad.sum")) << name;
-    EXPECT_EQ(producer(net.graph, std::string(name) + ".grad").phase, Phase::update) << name;
+    EXPECT_EQ(producer(net.graph, std::string(name) + ".grad").phase, Phase::finish) << name;
   }
 }
 

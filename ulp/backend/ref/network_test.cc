@@ -66,7 +66,7 @@ TEST(MicroBatches, AddUpToTheWholeBatch) {
       parts.run(Phase::forward);
       parts.run(Phase::backward);
     }
-    parts.run(Phase::update);
+    parts.run(Phase::finish);
     for (const char* name : {"w.grad", "v.grad"}) {
       // fp32 roundings in another order.
       EXPECT_LE(distance_of(parts.get(two.graph.find(name)), runner.get(one.graph.find(name))), 1e-6) << name;
