@@ -54,7 +54,7 @@ check: packages
 asan tsan: packages
 	@cmake --preset $@ $(CMAKE_FLAGS) > build/configure-$@.log 2>&1 || (cat build/configure-$@.log; exit 1)
 	cmake --build --preset $@ -j $(JOBS)
-	ctest --test-dir build/$@ -L quick --output-on-failure
+	TSAN_OPTIONS="suppressions=$(CURDIR)/tools/tsan.txt" ctest --test-dir build/$@ -L quick --output-on-failure
 
 cuda: packages
 	@cmake --preset cuda $(CMAKE_FLAGS) > build/configure-cuda.log 2>&1 || (cat build/configure-cuda.log; exit 1)
