@@ -136,8 +136,11 @@ class TrainCase(UlpCase):
 
     def stop(self, how, steps, *args):
         """Sends a signal once so many steps have been written; returns the process and what it printed."""
-        child = start(*args)
         path = os.path.join(args[args.index('--out' if '--out' in args else '--resume') + 1], 'metrics.jsonl')
+        # At least one of its own: before that it may not be listening yet.
+        with contextlib.suppress(FileNotFoundError):
+            steps = max(steps, read(path).count(b'"event":"step"') + 1)
+        child = start(*args)
         until = time.monotonic() + SECONDS
         while child.poll() is None and time.monotonic() < until:
             with contextlib.suppress(FileNotFoundError):

@@ -168,7 +168,11 @@ std::span<const ConfigField> table() {
       {"clip_norm", "Optimizer", &C::clip_norm, "LIMIT", "Scale the gradients down to this norm; 0: do not",
        kNotNegative},
 
-      {"policy", "Precision", &C::policy, "POLICY", "Which tensor is stored in which format", kPolicy},
+      {"policy", "Precision", &C::policy, "POLICY",
+       "Which tensor is stored in which format: fp32, uniform, op, op-out, size:R, size-inc:R, "
+       "random:R[:SEED], "
+       "amp:bf16, amp:fp16 or list:FILE",
+       kPolicy},
       {"loss_scale", "Precision", &C::loss_scale, "SCALE",
        "none, a factor, or dynamic[:INIT[:GROWTH_STEPS]]; default: dynamic where gradients are narrow, else "
        "none",
