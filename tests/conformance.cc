@@ -206,7 +206,7 @@ class Bench {
     const Storage& storage = formats_[i].storage;
     const StorageSize size = storage_size(storage, values.size());
     uint8_t* data = memory_[i].data();
-    encode(storage, {}, values, {data, size.code_bytes},
+    encode(storage, {{}, rounding({static_cast<int32_t>(i)}).overflow, {}}, values, {data, size.code_bytes},
            {reinterpret_cast<uint32_t*>(data + aligned_bytes(size.code_bytes)), size.side_words});
   }
 
@@ -229,7 +229,9 @@ class Bench {
     }
   }
 
-  PlanContext plan(std::span<const TensorFormat> formats) const { return {graph(), formats, scheme_.round}; }
+  PlanContext plan(std::span<const TensorFormat> formats) const {
+    return {graph(), formats, scheme_.round, scheme_.overflow, size_t{64} << 20, scheme_.accumulator};
+  }
 
   // All kernels but the reference that take it; the reference where it is alone.
   std::vector<const KernelDef*> kernels(const Backend& backend, const std::vector<NodeId>& roots) const {
@@ -294,7 +296,7 @@ class Bench {
 
   Goal make_goal(const Rule& rule, const std::vector<NodeId>& roots, const Result& expected) {
     Goal goal{expected, {}, {}, formats_};
-    if (rule.allowed == nullptr) return goal;
+    if (rule.allowed == nullptr || (is_product(rule.op) && scheme_.accumulator)) return goal;
     for (const TensorId out : expected.ids) goal.wide[number(out)] = {parse_storage("fp32"), {}};
     goal.exact = run(*kernels(reference_backend(), roots).front(), roots, goal.wide, 1);
     goal.allowed = rule.allowed(view(roots[0]));

@@ -3,7 +3,8 @@
 // kernel of a backend that takes it. So no error is carried from node to node, and each kernel answers for itself.
 //
 // What is demanded of a kernel (rule_of):
-//   exact    the stored bytes and the range events of the reference: elementwise operators, moves, updates
+//   exact    the stored bytes and the range events of the reference: elementwise operators, moves, updates, and
+//            products where the scheme names an accumulator
 //   bounded  a number within a bound of the reference's unrounded result, encoded once
 // and of all but libraries' products: the same bits on one and on two threads.
 #pragma once
@@ -30,6 +31,8 @@ struct Scheme {
   std::vector<std::string_view> storages;
   Round round = Round::nearest_even;
   bool required = false;  // every kernel must have been checked in it
+  Overflow overflow = Overflow::saturate;
+  std::optional<FloatFormat> accumulator = {};
 };
 std::span<const Scheme> schemes();
 
@@ -87,6 +90,8 @@ struct Rule {
 };
 // None for an operator that nobody has thought about.
 std::optional<Rule> rule_of(std::string_view op);
+// Whether its sums are the accumulator's.
+bool is_product(std::string_view op);
 
 // A kernel that was held to the rule of its operator.
 struct Checked {

@@ -319,4 +319,8 @@ std::optional<Rule> rule_of(std::string_view op) {
   return {};
 }
 
+bool is_product(std::string_view op) {
+  return op == "matmul" || op.starts_with("conv2d") || op.starts_with("linear");
+}
+
 }  // namespace ulp::conformance

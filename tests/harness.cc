@@ -194,7 +194,8 @@ Trained run_plan(const TrainingGraph& made, const std::vector<TensorFormat>& for
 Trained run_apart(const TrainingGraph& made, const std::vector<TensorFormat>& formats,
                   const PlanOptions& options) {
   const Graph& graph = made.net.graph;
-  NodeRunner runner(graph, formats, *options.backend, options.kernels, options.round);
+  NodeRunner runner(graph, formats, *options.backend, options.kernels, options.round, options.overflow,
+                    options.accumulator);
   start_state(graph, runner);
 
   Trained run;

@@ -7,12 +7,12 @@
 
 #include "ulp/base/parallel.h"
 #include "ulp/numeric/codec.h"
-#include "ulp/tensor/memory.h"
+#include "ulp/tensor/stored.h"
 
 namespace ulp {
 namespace {
 
-constexpr size_t kGrain = size_t{1} << 16;  // elements that a thread takes at a time when a tensor is copied
+constexpr size_t kGrain = size_t{1} << 16;  // elements that a thread takes; a multiple of every granule
 
 // Slices of packed codes begin at whole bytes; 0: no slices.
 size_t write_granule(const Storage& storage) {
@@ -28,19 +28,20 @@ size_t read_granule(const Storage& storage) {
   return std::holds_alternative<S2fp8>(storage) ? 1 : write_granule(storage);
 }
 
-struct Parts {
-  std::span<uint8_t> codes;
-  std::span<uint32_t> side;
-};
-
-Parts parts_of(uint8_t* data, const Storage& storage, size_t n) {
-  const StorageSize size = storage_size(storage, n);
-  return {{data, size.code_bytes},
-          {reinterpret_cast<uint32_t*>(data + aligned_bytes(size.code_bytes)), size.side_words}};
-}
-
 size_t code_offset(const FloatFormat& format, uint64_t first) {
   return static_cast<size_t>(first) * static_cast<size_t>(format.bits()) / 8;
+}
+
+// Infinities are kept where there are any, else numbers saturate.
+Overflow overflow_of(const PlanContext& plan, const FloatFormat& format) {
+  return format.has_inf() ? plan.overflow : Overflow::saturate;
+}
+
+Overflow overflow_of(const PlanContext& plan, const Storage& storage) {
+  if (const Plain* plain = std::get_if<Plain>(&storage)) return overflow_of(plan, plain->format);
+  if (const Scaled* scaled = std::get_if<Scaled>(&storage)) return overflow_of(plan, scaled->element);
+  if (const Split* split = std::get_if<Split>(&storage)) return overflow_of(plan, split->high);
+  return Overflow::saturate;  // S2FP8 moves everything into range
 }
 
 // Whether the problem has the first node that reads a weight: a weight is rounded at each use, the same way, and counted
@@ -72,8 +73,12 @@ Rounding tensor_rounding(const PlanContext& plan, const TensorInfo& tensor, cons
   const RoundKey key{state.seed, state.step, tensor.number, micro_batch};
   // Split and S2FP8 round in their own way.
   const bool own = std::holds_alternative<Split>(storage) || std::holds_alternative<S2fp8>(storage);
-  return own ? Rounding{Round::nearest_even, Overflow::saturate, key}
-             : Rounding{plan.round, plan.overflow, key};
+  return {own ? Round::nearest_even : plan.round, overflow_of(plan, storage), key};
+}
+
+std::optional<CodecSpec> accumulator_spec(const PlanContext& plan) {
+  if (!plan.accumulator) return {};
+  return make_spec(*plan.accumulator, overflow_of(plan, *plan.accumulator));
 }
 
 Reader::Reader(const Problem& problem, TensorId id)
@@ -97,7 +102,7 @@ void Reader::read(const RunContext& context, uint64_t first, std::span<float> ou
     decode(plain->format,
            {data + code_offset(plain->format, first), packed_bytes(plain->format.bits(), out.size())}, out);
   } else {
-    const Parts parts = parts_of(data, format_.storage, elements_);
+    const StoredParts parts = stored_parts(format_.storage, data, elements_);
     decode(format_.storage, parts.codes.subspan(granule_ == 0 ? 0 : first), parts.side, out);
   }
   if (!format_.operand || is_fp32(*format_.operand)) return;
@@ -125,14 +130,18 @@ void Reader::read(const RunContext& context, uint64_t first, std::span<float> ou
   decode(*format_.operand, codes, side, out);
 }
 
+void Reader::read_on_threads(const RunContext& context, uint64_t first, std::span<float> out) const {
+  parallel_for(out.size(), kGrain, [&](size_t begin, size_t end) {
+    read(context, first + begin, out.subspan(begin, end - begin));
+  });
+}
+
 const float* Reader::all(const RunContext& context, float* space) const {
   if (direct_) return direct(context);
   if (granule_ == 0) {
     read(context, 0, {space, elements_});
   } else {
-    parallel_for(elements_, kGrain, [&](size_t begin, size_t end) {
-      read(context, begin, {space + begin, end - begin});
-    });
+    read_on_threads(context, 0, {space, elements_});
   }
   return space;
 }
@@ -176,7 +185,7 @@ void Writer::write(const RunContext& context, uint64_t first, std::span<const fl
         {data + code_offset(plain->format, first), packed_bytes(plain->format.bits(), in.size())}, first));
     return;
   }
-  const Parts parts = parts_of(data, storage_, elements_);
+  const StoredParts parts = stored_parts(storage_, data, elements_);
   stats.merge(encode(storage_, rounding, in, parts.codes, parts.side));
 }
 

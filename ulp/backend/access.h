@@ -5,15 +5,20 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "ulp/backend/kernel.h"
+#include "ulp/numeric/scalar.h"
 
 namespace ulp {
 
 // The rounding with which a tensor is written in this step.
 Rounding tensor_rounding(const PlanContext& plan, const TensorInfo& tensor, const Storage& storage,
                          const StepState& state);
+
+// The codec that narrow sums of products are rounded by; none where they are fp32.
+std::optional<CodecSpec> accumulator_spec(const PlanContext& plan);
 
 class Reader {
  public:
@@ -32,6 +37,8 @@ class Reader {
   // end, the size are multiples of the granule. A weight's rounding is reported by its first
   // reader.
   void read(const RunContext& context, uint64_t first, std::span<float> out) const;
+  // The same on all threads, where there are slices.
+  void read_on_threads(const RunContext& context, uint64_t first, std::span<float> out) const;
 
   size_t elements() const { return elements_; }
   // The whole tensor, in place if it can be, else decoded to `space`, on all threads.

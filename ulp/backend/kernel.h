@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@
 #include "ulp/graph/format.h"
 #include "ulp/graph/graph.h"
 #include "ulp/graph/op.h"
+#include "ulp/numeric/format.h"
 #include "ulp/numeric/rounding.h"
 #include "ulp/numeric/storage.h"
 
@@ -27,10 +29,13 @@ size_t tensor_bytes(const TensorInfo& tensor, const Storage& storage);
 // What every kernel of a plan shares.
 struct PlanContext {
   const Graph& graph;
-  std::span<const TensorFormat> formats;  // by tensor; of no meaning for int32 and bytes
-  Round round = Round::nearest_even;      // how activations and gradients are written
-  Overflow overflow = Overflow::saturate;
-  size_t workspace = size_t{64} << 20;  // what a task should keep below by working in slices
+  std::span<const TensorFormat> formats;   // by tensor; of no meaning for int32 and bytes
+  Round round = Round::nearest_even;       // how activations and gradients are written
+  Overflow overflow = Overflow::saturate;  // infinity: in formats that have one; the others saturate
+  size_t workspace = size_t{64} << 20;     // what a task should keep below by working in slices
+  // What the sums of matrix products and convolutions are rounded to, to nearest-even, after each product that is
+  // added, in the reference's order. None: fp32 in any order, which is not the same as naming fp32 here.
+  std::optional<FloatFormat> accumulator = {};
   // By tensor, the one whose bytes it has: of views, and of copies that change nothing. None: each its own.
   std::span<const TensorId> roots = {};
 

@@ -17,7 +17,8 @@ uint8_t* align(std::vector<uint8_t>& memory) {
 }  // namespace
 
 NodeRunner::NodeRunner(const Graph& graph, std::vector<TensorFormat> formats, const Backend& backend,
-                       const KernelChoice& choice, Round round)
+                       const KernelChoice& choice, Round round, Overflow overflow,
+                       std::optional<FloatFormat> accumulator)
     : graph_(graph),
       formats_(std::move(formats)),
       memory_(graph.tensor_count()),
@@ -38,7 +39,8 @@ NodeRunner::NodeRunner(const Graph& graph, std::vector<TensorFormat> formats, co
     const TensorId id{static_cast<int32_t>(i)};
     data_[i] = align(memory_[static_cast<size_t>(graph.bytes_of(id).index)]);
   }
-  plan_.reset(new PlanContext{graph, formats_, round});
+  plan_.reset(new PlanContext{graph, formats_, round, overflow});
+  plan_->accumulator = accumulator;
   size_t workspace = 0;
   for (size_t i = 0; i < graph.node_count(); ++i) {
     const NodeId id{static_cast<int32_t>(i)};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -16,7 +17,8 @@ class NodeRunner {
   // Formats by tensor; tensors beyond them, and where they are none of its business (kept, sums), are fp32. The
   // graph must outlive the runner. Throws an Error if a node finds no kernel.
   NodeRunner(const Graph& graph, std::vector<TensorFormat> formats, const Backend& backend,
-             const KernelChoice& choice = {}, Round round = Round::nearest_even);
+             const KernelChoice& choice = {}, Round round = Round::nearest_even,
+             Overflow overflow = Overflow::saturate, std::optional<FloatFormat> accumulator = {});
 
   // The value of a tensor, written in its format to nearest-even; read as decoded.
   void set(TensorId id, std::span<const float> values);

@@ -126,6 +126,12 @@ struct StepRounder {
   static constexpr uint32_t limit = kInfinity + 1;
 };
 
+#ifdef ULP_COUNT_NO_RANGES
+constexpr bool kCountRanges = false;
+#else
+constexpr bool kCountRanges = true;
+#endif
+
 // Clamps, counts, adds the sign and stores: one vector of 16- or 32-bit codes at a time.
 template <typename Code>
 class CodeWriter {
@@ -143,8 +149,10 @@ class CodeWriter {
     const DI di;
     const DU du;
     const VI code = hn::Sub(rounded[0], offset_);
-    overflow_ += hn::CountTrue(di, hn::Gt(code, max_code_));
-    zeros_ += hn::CountTrue(di, hn::Eq(code, hn::Zero(di)));
+    if constexpr (kCountRanges) {
+      overflow_ += hn::CountTrue(di, hn::Gt(code, max_code_));
+      zeros_ += hn::CountTrue(di, hn::Eq(code, hn::Zero(di)));
+    }
     // An overflow is at least max_code + 1, which is infinity where there is one: a minimum serves both.
     const VU sign = hn::ShiftRightSame(hn::BitCast(du, hn::And(x[0], sign_bit_)), sign_down_);
     const VU codes = hn::Or(hn::BitCast(du, hn::Min(code, over_code_)), sign);
@@ -199,8 +207,10 @@ class CodeWriter<uint8_t> {
     const DB db;
     const D4 d4;
     const VS code = hn::Sub(hn::ReorderDemote2To(ds, rounded[0], rounded[1]), offset_);
-    overflow_ += hn::CountTrue(ds, hn::Gt(code, max_code_));
-    zeros_ += hn::CountTrue(ds, hn::Eq(code, hn::Zero(ds)));
+    if constexpr (kCountRanges) {
+      overflow_ += hn::CountTrue(ds, hn::Gt(code, max_code_));
+      zeros_ += hn::CountTrue(ds, hn::Eq(code, hn::Zero(ds)));
+    }
     const VS sign = hn::And(hn::ShiftRight<8>(hn::ReorderDemote2To(ds, x[0], x[1])), sign_bit_);
     const VS codes = hn::Or(hn::Min(code, over_code_), sign);
     const auto bytes = hn::BitCast(d4, hn::DemoteTo(db, codes));
@@ -237,7 +247,7 @@ EncodeStats encode_loop(const EncodeRun& run, const Rounder rounder) {
       x[v] = hn::BitCast(di, hn::LoadU(df, in + v * lanes));
       const VI magnitude = hn::And(x[v], magnitude_mask);
       amax = hn::Max(amax, magnitude);
-      zero_inputs += hn::CountTrue(di, hn::Eq(magnitude, hn::Zero(di)));
+      if constexpr (kCountRanges) zero_inputs += hn::CountTrue(di, hn::Eq(magnitude, hn::Zero(di)));
       rounded[v] = rounder(magnitude, random ? hn::LoadU(du, random + v * lanes) : hn::Zero(du));
     }
     writer(x, rounded, out);

@@ -66,7 +66,8 @@ bool same_update(const Graph& graph, NodeId a, NodeId b) {
 
 Plan::Plan(const Graph& graph, std::vector<TensorFormat> formats, const PlanOptions& options)
     : graph_(graph), formats_(std::move(formats)), places_(graph.tensor_count()) {
-  context_.reset(new PlanContext{graph, formats_, options.round, options.overflow, options.workspace});
+  context_.reset(new PlanContext{graph, formats_, options.round, options.overflow, options.workspace,
+                                 options.accumulator});
   const Backend& backend = *options.backend;
   std::vector<bool> stored(graph.tensor_count());
   // Results are looked at by the caller.
@@ -208,8 +209,7 @@ void Plan::lay_out(const PlanOptions& options) {
     buffers.push_back({bytes, when, when});
   }
   step_bytes_ = ulp::lay_out(buffers);
-  int peak = 0;
-  step_bytes_bound_ = most_alive(buffers, &peak);
+  step_bytes_bound_ = most_alive(buffers, &peak_step_);
   for (int when = 0; when < end; ++when) {
     steps_[static_cast<size_t>(when)].workspace = buffers[tensors + static_cast<size_t>(when)].offset;
   }
@@ -225,7 +225,7 @@ void Plan::lay_out(const PlanOptions& options) {
                   buffer.offset,    tensor_bytes(graph_.tensors()[i], formats_[i].storage),
                   life[root].first, life[root].last};
     // Where one tensor takes over another's buffer both are alive for a step; they count once.
-    if (root != i || life[i].first > peak || life[i].last < peak ||
+    if (root != i || life[i].first > peak_step_ || life[i].last < peak_step_ ||
         counted[static_cast<size_t>(buffer_of[i])])
       continue;
     counted[static_cast<size_t>(buffer_of[i])] = true;

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,7 +27,8 @@ struct PlanOptions {
   int micro_batches = 1;
   Round round = Round::nearest_even;
   Overflow overflow = Overflow::saturate;
-  std::vector<TensorId> results = {};  // read after the step: kept to its end
+  std::optional<FloatFormat> accumulator = {};  // of the partial sums of products; none: fp32
+  std::vector<TensorId> results = {};           // read after the step: kept to its end
 };
 
 enum class Home : uint8_t {
@@ -71,6 +73,8 @@ class Plan {
   size_t state_bytes() const { return state_bytes_; }  // of all state
   size_t sum_bytes() const { return sum_bytes_; }      // of that, sums over micro-batches
   size_t peak_bytes() const { return state_bytes_ + step_bytes_; }
+  // The step during which most memory is in use.
+  int peak_step() const { return peak_step_; }
   // What any layout of these tensors would need in the step arena.
   size_t step_bytes_bound() const { return step_bytes_bound_; }
 
@@ -85,6 +89,7 @@ class Plan {
   std::vector<TensorPlace> places_;
   PlanBytes bytes_;
   size_t step_bytes_ = 0, state_bytes_ = 0, sum_bytes_ = 0, step_bytes_bound_ = 0;
+  int peak_step_ = 0;
 };
 
 }  // namespace ulp

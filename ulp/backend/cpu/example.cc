@@ -56,6 +56,7 @@ class ExampleTask : public Task {
 
   void run_part(const RunContext& context, size_t part);
 
+  const PlanContext& plan_;
   const Graph& graph_;
   const Node& node_;
   const Function function_;
@@ -71,7 +72,8 @@ class ExampleTask : public Task {
 };
 
 ExampleTask::ExampleTask(const Problem& problem, Function function, const Rule& rule)
-    : graph_(problem.graph()),
+    : plan_(problem.plan),
+      graph_(problem.graph()),
       node_(problem.root()),
       function_(function),
       units_(rule.units(problem)),
@@ -183,7 +185,7 @@ void ExampleTask::run_part(const RunContext& context, size_t number) {
       part.out[i] = base_out_[i] != nullptr ? base_out_[i] + first * output.unit
                                             : context.workspace + output.place + offset;
     }
-    function_({{graph_, node_, part.in, part.out}, first, count});
+    function_({{graph_, node_, part.in, part.out}, plan_, first, count});
     for (size_t i = 0; i < out_.size(); ++i) {
       const Output& output = out_[i];
       if (base_out_[i] != nullptr) continue;

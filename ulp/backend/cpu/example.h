@@ -25,6 +25,7 @@ namespace example {
 // What a function sees: `count` examples from `first` on; pointers to the first of them, or to the whole of tensors
 // that all examples share.
 struct Call : NodeCall {
+  const PlanContext& plan;
   size_t first, count;
 };
 

@@ -36,12 +36,6 @@ void bind(const dnnl::memory& memory, const void* data) {
   if (memory.get_data_handle() != data) memory.set_data_handle(const_cast<void*>(data));
 }
 
-void decode_slice(const Reader& reader, const RunContext& context, size_t first, size_t n, float* out) {
-  parallel_for(n, kGrain, [&](size_t begin, size_t end) {
-    reader.read(context, first + begin, {out + begin, end - begin});
-  });
-}
-
 void encode_slice(const Writer& writer, const RunContext& context, size_t first, size_t n, const float* in) {
   parallel_for(n, kGrain, [&](size_t begin, size_t end) {
     EncodeStats stats;
@@ -344,7 +338,7 @@ void ProductTask::run_slices(const RunContext& context, float* result) {
         continue;
       }
       float* buffer = floats(context, at_.in[i]);
-      decode_slice(in_[i], context, from(unit), static_cast<size_t>(n) * unit, buffer);
+      in_[i].read_on_threads(context, from(unit), {buffer, static_cast<size_t>(n) * unit});
       bind(stage.in[i], buffer);
     }
     if (weight != nullptr) bind(stage.weight, weight);
@@ -402,6 +396,7 @@ Desc dense(const dnnl::memory::dims& dims, const dnnl::memory::dims& strides) {
 std::string why_not(const Problem& problem, const std::function<Product(const Problem&)>& describe) {
   if (!problem.inlined.empty() || problem.roots.size() != 1)
     return "it runs one node and computes nothing inside";
+  if (problem.plan.accumulator) return "it accumulates in fp32";
   try {
     const Product product = describe(problem);
     product.offer(product.units, nullptr);

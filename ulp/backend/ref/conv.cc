@@ -1,5 +1,6 @@
 // Convolutions, each written as what one element of the output gathers, and the sum over channels.
 #include "ulp/backend/ref/plain.h"
+#include "ulp/backend/ref/sum.h"
 
 namespace ulp::ref {
 namespace {
@@ -45,6 +46,7 @@ struct Conv {
   int64_t first_channel(int64_t o) const { return o / group_out * ic; }
 };
 
+template <typename Sum>
 void conv2d(const Call& call) {
   const Conv d(call, call.in_shape(0), call.in_shape(1), call.out_shape());
   const float *x = call.in(0), *weight = call.in(1);
@@ -54,18 +56,18 @@ void conv2d(const Call& call) {
     for (int64_t oy = 0; oy < d.oh; ++oy) {
       for (int64_t ox = 0; ox < d.ow; ++ox) {
         for (int64_t o = 0; o < d.oc; ++o) {
-          double sum = 0;
+          Sum sum(call);
           for (int64_t ky = 0; ky < d.kh; ++ky) {
             for (int64_t kx = 0; kx < d.kw; ++kx) {
               const int64_t iy = d.row(oy, ky), ix = d.column(ox, kx);
               if (!d.inside(iy, ix)) continue;
               const float* pixel = x + d.x_at(b, iy, ix, d.first_channel(o));
               const float* tap = weight + d.weight_at(o, ky, kx, 0);
-              for (int64_t i = 0; i < d.ic; ++i) sum += static_cast<double>(pixel[i]) * tap[i];
+              for (int64_t i = 0; i < d.ic; ++i) sum.add(pixel[i], tap[i]);
             }
           }
-          if (bias != nullptr) sum += bias[o];
-          out[d.out_at(b, oy, ox, o)] = rounded(sum);
+          if (bias != nullptr) sum.add(bias[o]);
+          out[d.out_at(b, oy, ox, o)] = sum.result();
         }
       }
     }
@@ -73,6 +75,7 @@ void conv2d(const Call& call) {
 }
 
 // A pixel hears from every output whose kernel lay over it.
+template <typename Sum>
 void conv2d_grad_input(const Call& call) {
   const Conv d(call, call.out_shape(), call.in_shape(1), call.in_shape(0));
   const float *dout = call.in(0), *weight = call.in(1);
@@ -82,7 +85,7 @@ void conv2d_grad_input(const Call& call) {
       for (int64_t ix = 0; ix < d.w; ++ix) {
         for (int64_t channel = 0; channel < d.c; ++channel) {
           const int64_t i = channel % d.ic, first_out = channel / d.ic * d.group_out;
-          double sum = 0;
+          Sum sum(call);
           for (int64_t ky = 0; ky < d.kh; ++ky) {
             for (int64_t kx = 0; kx < d.kw; ++kx) {
               const int64_t y = iy + d.padding_h - ky, xx = ix + d.padding_w - kx;
@@ -90,17 +93,18 @@ void conv2d_grad_input(const Call& call) {
               const int64_t oy = y / d.stride_h, ox = xx / d.stride_w;
               if (oy >= d.oh || ox >= d.ow) continue;
               for (int64_t o = first_out; o < first_out + d.group_out; ++o) {
-                sum += static_cast<double>(dout[d.out_at(b, oy, ox, o)]) * weight[d.weight_at(o, ky, kx, i)];
+                sum.add(dout[d.out_at(b, oy, ox, o)], weight[d.weight_at(o, ky, kx, i)]);
               }
             }
           }
-          dx[d.x_at(b, iy, ix, channel)] = rounded(sum);
+          dx[d.x_at(b, iy, ix, channel)] = sum.result();
         }
       }
     }
   }
 }
 
+template <typename Sum>
 void conv2d_grad_weight(const Call& call) {
   const Conv d(call, call.in_shape(0), call.out_shape(), call.in_shape(1));
   const float *x = call.in(0), *dout = call.in(1);
@@ -109,18 +113,17 @@ void conv2d_grad_weight(const Call& call) {
     for (int64_t ky = 0; ky < d.kh; ++ky) {
       for (int64_t kx = 0; kx < d.kw; ++kx) {
         for (int64_t i = 0; i < d.ic; ++i) {
-          double sum = 0;
+          Sum sum(call);
           for (int64_t b = 0; b < d.n; ++b) {
             for (int64_t oy = 0; oy < d.oh; ++oy) {
               for (int64_t ox = 0; ox < d.ow; ++ox) {
                 const int64_t iy = d.row(oy, ky), ix = d.column(ox, kx);
                 if (!d.inside(iy, ix)) continue;
-                sum += static_cast<double>(x[d.x_at(b, iy, ix, d.first_channel(o) + i)]) *
-                       dout[d.out_at(b, oy, ox, o)];
+                sum.add(x[d.x_at(b, iy, ix, d.first_channel(o) + i)], dout[d.out_at(b, oy, ox, o)]);
               }
             }
           }
-          dweight[d.weight_at(o, ky, kx, i)] = rounded(sum);
+          dweight[d.weight_at(o, ky, kx, i)] = sum.result();
         }
       }
     }
@@ -140,9 +143,9 @@ void channel_sum(const Call& call) {
 
 std::span<const KernelDef> conv_kernels() {
   static constexpr KernelDef kKernels[] = {
-      plain<conv2d>("conv2d"),
-      plain<conv2d_grad_input>("conv2d_grad_input"),
-      plain<conv2d_grad_weight>("conv2d_grad_weight"),
+      plain<by_accumulator<conv2d<WideSum>, conv2d<NarrowSum>>>("conv2d"),
+      plain<by_accumulator<conv2d_grad_input<WideSum>, conv2d_grad_input<NarrowSum>>>("conv2d_grad_input"),
+      plain<by_accumulator<conv2d_grad_weight<WideSum>, conv2d_grad_weight<NarrowSum>>>("conv2d_grad_weight"),
       plain<channel_sum>("channel_sum"),
   };
   return kKernels;

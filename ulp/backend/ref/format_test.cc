@@ -118,6 +118,36 @@ TEST(Format, WeightsAreReadAsOperands) {
   EXPECT_EQ(runner.get(t.graph.find("w")), (Values{1.03125f, 1.3f, -0.7f}));
 }
 
+// Infinities are kept in formats that have them, other formats saturate; both count. NaN comes of infinities alone.
+TEST(Format, OverflowBecomesInfinityWhereThereIsOne) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const Values values = {1e6f, -1e6f, 1};
+  for (const auto& [name, over] : std::vector<std::pair<const char*, float>>{{"fp16", kInfinity},
+                                                                             {"e5m2", kInfinity},
+                                                                             {"bf16+8", 1e6f},
+                                                                             {"scaled(e5m2)", 1e6f},
+                                                                             {"e4m3", 448},
+                                                                             {"fp(4,3,4)", 30},
+                                                                             {"s2fp8", 1e6f}}) {
+    Trial t;
+    const TensorId x = t.input("x", {3}), by = t.input("by", {3});
+    const TensorId sum = add(t.b, "sum", x, t.weight("w", {3})), zero = multiply(t.b, "zero", sum, by);
+    NodeRunner runner(t.graph, all_in(t.graph, name), reference_backend(), {}, Round::nearest_even,
+                      Overflow::infinity);
+    const Values factors = {0, 0, 1};
+    runner.feed(x, values.data());
+    runner.feed(by, factors.data());
+    runner.set(t.graph.find("w"), Values(3));
+    runner.run();
+    const Values out = runner.get(sum), times = runner.get(zero);
+    const bool overflows = over != 1e6f;
+    EXPECT_TRUE(!overflows || out == (Values{over, -over, 1})) << name;
+    EXPECT_EQ(runner.stats(x).overflow, overflows ? 2u : 0u) << name;
+    EXPECT_EQ(std::isnan(times[0]), std::isinf(over)) << name;
+    EXPECT_EQ(runner.stats(zero).nan, std::isinf(over) ? 2u : 0u) << name;
+  }
+}
+
 // Stochastic rounding draws the words of the output's number; the reference adds nothing of its own.
 TEST(Format, StochasticRoundingFollowsTheKey) {
   Trial t;

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "ulp/backend/ref/plain.h"
+#include "ulp/backend/ref/sum.h"
 #include "ulp/base/error.h"
 
 namespace ulp::ref {
@@ -13,43 +14,48 @@ struct Matrix {
   const float* data;
   int64_t width;  // elements of a stored row
   bool transposed;
-  double at(int64_t row, int64_t column) const {
+  float at(int64_t row, int64_t column) const {
     return transposed ? data[column * width + row] : data[row * width + column];
   }
 };
 
 // out (m, n) = a (m, k) b (k, n) + bias (n)
-void multiply(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, const float* bias,
-              float* out) {
+template <typename Sum>
+void multiply(const Call& call, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b,
+              const float* bias, float* out) {
   for (int64_t i = 0; i < m; ++i) {
     for (int64_t j = 0; j < n; ++j) {
-      double sum = 0;
-      for (int64_t l = 0; l < k; ++l) sum += a.at(i, l) * b.at(l, j);
-      if (bias != nullptr) sum += bias[j];
-      out[i * n + j] = rounded(sum);
+      Sum sum(call);
+      for (int64_t l = 0; l < k; ++l) sum.add(a.at(i, l), b.at(l, j));
+      if (bias != nullptr) sum.add(bias[j]);
+      out[i * n + j] = sum.result();
     }
   }
 }
 
+template <typename Sum>
 void linear(const Call& call) {
   const auto rows = static_cast<int64_t>(call.in_shape(0).rows());
   const int64_t in = call.in_shape(0).back(), out = call.out_shape().back();
-  multiply(rows, out, in, {call.in(0), in, false}, {call.in(1), in, true},
-           call.inputs.size() > 2 ? call.in(2) : nullptr, call.out());
+  multiply<Sum>(call, rows, out, in, {call.in(0), in, false}, {call.in(1), in, true},
+                call.inputs.size() > 2 ? call.in(2) : nullptr, call.out());
 }
 
+template <typename Sum>
 void linear_grad_input(const Call& call) {
   const auto rows = static_cast<int64_t>(call.in_shape(0).rows());
   const int64_t out = call.in_shape(0).back(), in = call.in_shape(1)[1];
-  multiply(rows, in, out, {call.in(0), out, false}, {call.in(1), in, false}, nullptr, call.out());
+  multiply<Sum>(call, rows, in, out, {call.in(0), out, false}, {call.in(1), in, false}, nullptr, call.out());
 }
 
+template <typename Sum>
 void linear_grad_weight(const Call& call) {
   const auto rows = static_cast<int64_t>(call.in_shape(0).rows());
   const int64_t in = call.in_shape(0).back(), out = call.in_shape(1).back();
-  multiply(out, in, rows, {call.in(1), out, true}, {call.in(0), in, false}, nullptr, call.out());
+  multiply<Sum>(call, out, in, rows, {call.in(1), out, true}, {call.in(0), in, false}, nullptr, call.out());
 }
 
+template <typename Sum>
 void matmul(const Call& call) {
   const bool ta = call.integer("transpose_a") != 0, tb = call.integer("transpose_b") != 0;
   const Shape &a = call.in_shape(0), &b = call.in_shape(1), &out = call.out_shape();
@@ -57,8 +63,8 @@ void matmul(const Call& call) {
   const int64_t m = out[rank - 2], n = out[rank - 1], k = a[rank - (ta ? 2 : 1)];
   const int64_t count = static_cast<int64_t>(out.elements()) / (m * n);
   for (int64_t i = 0; i < count; ++i) {
-    multiply(m, n, k, {call.in(0) + i * m * k, a.back(), ta}, {call.in(1) + i * k * n, b.back(), tb}, nullptr,
-             call.out() + i * m * n);
+    multiply<Sum>(call, m, n, k, {call.in(0) + i * m * k, a.back(), ta},
+                  {call.in(1) + i * k * n, b.back(), tb}, nullptr, call.out() + i * m * n);
   }
 }
 
@@ -108,10 +114,10 @@ void embedding_grad(const Call& call) {
 
 std::span<const KernelDef> matmul_kernels() {
   static constexpr KernelDef kKernels[] = {
-      plain<linear>("linear"),
-      plain<linear_grad_input>("linear_grad_input"),
-      plain<linear_grad_weight>("linear_grad_weight"),
-      plain<matmul>("matmul"),
+      plain<by_accumulator<linear<WideSum>, linear<NarrowSum>>>("linear"),
+      plain<by_accumulator<linear_grad_input<WideSum>, linear_grad_input<NarrowSum>>>("linear_grad_input"),
+      plain<by_accumulator<linear_grad_weight<WideSum>, linear_grad_weight<NarrowSum>>>("linear_grad_weight"),
+      plain<by_accumulator<matmul<WideSum>, matmul<NarrowSum>>>("matmul"),
       plain<embedding>("embedding"),
       plain<embedding_grad>("embedding_grad"),
   };

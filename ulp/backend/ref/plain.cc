@@ -3,7 +3,11 @@
 namespace ulp::ref {
 
 PlainTask::PlainTask(const Problem& problem, Function function, Outputs outputs)
-    : graph_(problem.graph()), node_(problem.root()), function_(function), outputs_(outputs) {
+    : graph_(problem.graph()),
+      node_(problem.root()),
+      function_(function),
+      outputs_(outputs),
+      accumulator_(accumulator_spec(problem.plan)) {
   Workspace workspace;
   for (const TensorId id : node_.in) {
     Input input{id, problem.tensor(id).element == Element::real, {}, 0};
@@ -49,7 +53,7 @@ void PlainTask::run(const RunContext& context) {
       output.reader.all(context, floats(context, output.space));
     }
   }
-  function_({{graph_, node_, in_data_, out_data_}, *context.state});
+  function_({{graph_, node_, in_data_, out_data_}, *context.state, accumulator_ ? &*accumulator_ : nullptr});
   for (size_t i = 0; i < out_.size(); ++i) {
     const Output& output = out_[i];
     if (output.real && output.writer.direct(context) == nullptr) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,7 @@ namespace ulp::ref {
 // What a plain function sees of its node: whole tensors.
 struct Call : NodeCall {
   const StepState& state;
+  const CodecSpec* accumulator;  // of products; null where they add up in double
 };
 
 // The end of a sum or product in double: rounded to fp32 once, with the NaN of elementwise operators.
@@ -53,6 +55,7 @@ class PlainTask : public Task {
   const Node& node_;
   const Function function_;
   const Outputs outputs_;
+  const std::optional<CodecSpec> accumulator_;
   std::vector<Input> in_;
   std::vector<Output> out_;
   std::vector<const void*> in_data_;
@@ -67,6 +70,12 @@ std::unique_ptr<Task> make_plain(const Problem& problem) {
 template <Function function, Outputs outputs = Outputs::fresh>
 constexpr KernelDef plain(std::string_view op) {
   return {op, "reference", takes_one_node, make_plain<function, outputs>};
+}
+
+// A product, compiled with both kinds of sums.
+template <Function wide, Function narrow>
+void by_accumulator(const Call& call) {
+  (call.accumulator != nullptr ? narrow : wide)(call);
 }
 
 // An elementwise operator, whose output may lie over an input.

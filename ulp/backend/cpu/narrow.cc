@@ -1,0 +1,310 @@
+// A product is cut into updates of rows of sums by terms that come in the reference's order (narrow_loops.h). Results that
+// belong to an image or a row are done one after another; those summed over all of them hold their sums while slices of
+// the batch pass by, so threads share the sums, not the terms.
+#include "ulp/backend/cpu/narrow.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "ulp/backend/access.h"
+#include "ulp/backend/cpu/example.h"
+#include "ulp/backend/cpu/narrow_loops.h"
+#include "ulp/base/parallel.h"
+
+namespace ulp {
+namespace narrow {
+namespace {
+
+// Columns of sums that are done together, and terms of them whose factors are brought side by side.
+constexpr size_t kColumns = 16, kFactors = 256;
+// Rows of sums that a thread takes at a time, where threads share the sums.
+constexpr size_t kRows = 8;
+// Decoded slices of this many bytes are still in the cache when they are read.
+constexpr size_t kNear = size_t{8} << 20;
+
+// The extents of a convolution of `n` images, named alike in forward and in both gradients. A linear layer is one of a
+// single image, a pixel high, whose pixels are the rows.
+struct Conv {
+  size_t n, h, w, c;  // of the images
+  size_t oh, ow, oc;  // of what comes out
+  size_t kh, kw, ic;  // of the kernel; input channels of a group
+  size_t stride_h = 1, stride_w = 1, padding_h = 0, padding_w = 0;
+  size_t group_out;  // output channels of a group
+
+  // Of `count` images or rows.
+  Conv(const Node& node, size_t count, const Shape& x, const Shape& weight, const Shape& out) {
+    const bool images = weight.rank() == 4;
+    const auto of = [](int64_t extent) { return static_cast<size_t>(extent); };
+    n = images ? count : 1;
+    h = images ? of(x.h()) : 1;
+    w = images ? of(x.w()) : count;
+    c = of(x.back());
+    oh = images ? of(out.h()) : 1;
+    ow = images ? of(out.w()) : count;
+    oc = of(out.back());
+    kh = images ? of(weight[1]) : 1;
+    kw = images ? of(weight[2]) : 1;
+    ic = of(weight.back());
+    group_out = oc;
+    if (!images) return;
+    stride_h = of(node.attrs.integer("stride_h"));
+    stride_w = of(node.attrs.integer("stride_w"));
+    padding_h = of(node.attrs.integer("padding_h"));
+    padding_w = of(node.attrs.integer("padding_w"));
+    group_out = oc / of(node.attrs.integer("groups"));
+  }
+
+  size_t taps() const { return kh * kw; }
+  size_t groups() const { return oc / group_out; }
+  size_t tap_at(size_t o, size_t tap) const { return (o * taps() + tap) * ic; }
+
+  // For each row of outputs, those that a tap of the kernel reads a pixel for: `use(pixel, out, count)` gets where the
+  // first pixel and the first output lie and how many there are. Pixels are stride_w apart, outputs lie side by side.
+  template <typename Use>
+  void for_rows(size_t tap, const Use& use) const {
+    const size_t ky = tap / kw, kx = tap % kw;
+    const size_t first = kx >= padding_w ? 0 : (padding_w - kx + stride_w - 1) / stride_w;
+    const size_t end = w + padding_w <= kx ? 0 : std::min(ow, (w + padding_w - kx - 1) / stride_w + 1);
+    if (first >= end) return;
+    for (size_t b = 0; b < n; ++b) {
+      for (size_t oy = 0; oy < oh; ++oy) {
+        const size_t y = oy * stride_h + ky;
+        if (y < padding_h || y >= h + padding_h) continue;
+        const size_t x = first * stride_w + kx - padding_w;
+        use(((b * h + y - padding_h) * w + x) * c, ((b * oh + oy) * ow + first) * oc, end - first);
+      }
+    }
+  }
+};
+
+// A matrix whose axes may be exchanged: floats from a term to the next and from a column to the next.
+struct Factors {
+  const float* data;
+  size_t term, column;
+};
+
+// Calls use(first column, columns, first term, terms, data, stride) for blocks in which columns lie side by side; the
+// terms of a column come in order. Blocks are copied where the matrix has them apart.
+template <typename Use>
+void for_blocks(const Factors& b, size_t terms, size_t columns, const Use& use) {
+  if (b.column == 1) return use(0, columns, 0, terms, b.data, b.term);
+  std::array<float, kFactors * kColumns> block;
+  for (size_t column = 0; column < columns; column += kColumns) {
+    const size_t width = std::min(kColumns, columns - column);
+    for (size_t term = 0; term < terms; term += kFactors) {
+      const size_t count = std::min(kFactors, terms - term);
+      for (size_t k = 0; k < width; ++k) {
+        const float* from = b.data + (column + k) * b.column + term * b.term;
+        for (size_t i = 0; i < count; ++i) block[i * kColumns + k] = from[i * b.term];
+      }
+      use(column, width, term, count, block.data(), kColumns);
+    }
+  }
+}
+
+SumRule rule_of(const PlanContext& plan) { return *sum_rule(*accumulator_spec(plan)); }
+
+// ---- one image or row after another ----
+
+void forward(const example::Call& call) {
+  const SumRule rule = rule_of(call.plan);
+  const Conv d(call.node, call.count, call.in_shape(0), call.in_shape(1), call.out_shape());
+  const float *x = call.in(0), *weight = call.in(1);
+  float* out = call.out();
+  const size_t pixels = d.n * d.oh * d.ow;
+  std::fill_n(out, pixels * d.oc, 0.0f);
+  for (size_t group = 0; group < d.groups(); ++group) {
+    const size_t in = group * d.ic, to = group * d.group_out;
+    for (size_t tap = 0; tap < d.taps(); ++tap) {
+      for_blocks(
+          {weight + d.tap_at(to, tap), 1, d.taps() * d.ic}, d.ic, d.group_out,
+          [&](size_t column, size_t columns, size_t term, size_t terms, const float* b, size_t stride) {
+            d.for_rows(tap, [&](size_t pixel, size_t first, size_t count) {
+              add_terms(rule, {out + first + to + column, count, columns, terms, d.oc, x + pixel + in + term,
+                               d.stride_w * d.c, 1, b, stride});
+            });
+          });
+    }
+  }
+  if (call.inputs.size() < 3) return;
+  constexpr float kOne = 1;
+  add_terms(rule, {out, pixels, d.oc, 1, d.oc, &kOne, 0, 0, call.in(2), 0});
+}
+
+void grad_input(const example::Call& call) {
+  const SumRule rule = rule_of(call.plan);
+  const Conv d(call.node, call.count, call.out_shape(), call.in_shape(1), call.in_shape(0));
+  const float *dout = call.in(0), *weight = call.in(1);
+  float* dx = call.out();
+  std::fill_n(dx, d.n * d.h * d.w * d.c, 0.0f);
+  for (size_t group = 0; group < d.groups(); ++group) {
+    const size_t to = group * d.ic, from = group * d.group_out;
+    for (size_t tap = 0; tap < d.taps(); ++tap) {
+      d.for_rows(tap, [&](size_t pixel, size_t first, size_t count) {
+        add_terms(rule, {dx + pixel + to, count, d.ic, d.group_out, d.stride_w * d.c, dout + first + from,
+                         d.oc, 1, weight + d.tap_at(from, tap), d.taps() * d.ic});
+      });
+    }
+  }
+}
+
+// ---- over all images or rows ----
+
+// Adds the terms of some images or rows to all sums, on all threads.
+using Add = void (*)(const NodeCall& call, const SumRule& rule, size_t count);
+
+void grad_weight(const NodeCall& call, const SumRule& rule, size_t count) {
+  const Conv d(call.node, count, call.in_shape(0), call.out_shape(), call.in_shape(1));
+  const float *x = call.in(0), *dout = call.in(1);
+  float* dweight = call.out();
+  const size_t blocks = (d.group_out + kRows - 1) / kRows;
+  parallel_for(d.groups() * blocks * d.taps(), 1, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      const size_t tap = i % d.taps(), block = i / d.taps() % blocks, group = i / d.taps() / blocks;
+      const size_t o = group * d.group_out + block * kRows,
+                   rows = std::min(kRows, d.group_out - block * kRows);
+      d.for_rows(tap, [&](size_t pixel, size_t first, size_t terms) {
+        add_terms(rule, {dweight + d.tap_at(o, tap), rows, d.ic, terms, d.taps() * d.ic, dout + first + o, 1,
+                         d.oc, x + pixel + group * d.ic, d.stride_w * d.c});
+      });
+    }
+  });
+}
+
+void matmul(const NodeCall& call, const SumRule& rule, size_t /*count*/) {
+  const bool ta = call.integer("transpose_a") != 0, tb = call.integer("transpose_b") != 0;
+  const Shape &a = call.in_shape(0), &out = call.out_shape();
+  const auto m = static_cast<size_t>(out[out.rank() - 2]), n = static_cast<size_t>(out.back()),
+             k = static_cast<size_t>(a[a.rank() - (ta ? 2 : 1)]);
+  const size_t blocks = (m + kRows - 1) / kRows;
+  parallel_for(out.elements() / (m * n) * blocks, 1, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      const size_t matrix = i / blocks, row = i % blocks * kRows, rows = std::min(kRows, m - row);
+      const size_t a_row = ta ? 1 : k, a_term = ta ? m : 1;
+      const float* left = call.in(0) + matrix * m * k + row * a_row;
+      float* sums = call.out() + matrix * m * n + row * n;
+      for_blocks(
+          {call.in(1) + matrix * k * n, tb ? 1 : n, tb ? k : 1}, k, n,
+          [&](size_t column, size_t columns, size_t term, size_t terms, const float* b, size_t stride) {
+            add_terms(rule, {sums + column, rows, columns, terms, n, left + term * a_term, a_row, a_term, b,
+                             stride});
+          });
+    }
+  });
+}
+
+// A result that is summed over `units` images or rows, which are decoded in slices; 1: operands are read as a whole.
+class SumTask : public Task {
+ public:
+  SumTask(const Problem& problem, Add add, size_t units)
+      : graph_(problem.graph()),
+        node_(problem.root()),
+        add_(add),
+        rule_(rule_of(problem.plan)),
+        units_(units),
+        writer_(problem, node_, node_.out[0]) {
+    size_t quantum = 1, bytes = 0;
+    for (size_t i = 0; i < 2; ++i) {
+      in_[i] = Reader(problem, node_.in[i]);
+      unit_[i] = in_[i].elements() / units_;
+      if (in_[i].is_direct() || in_[i].granule() == 0) continue;
+      quantum = std::lcm(quantum, in_[i].granule() / std::gcd(in_[i].granule(), unit_[i]));
+      bytes += unit_[i] * sizeof(float);
+    }
+    const size_t room = std::min(problem.plan.workspace, kNear);
+    slice_ = bytes == 0 ? units_ : std::min(units_, std::max<size_t>(room / bytes / quantum, 1) * quantum);
+    Workspace workspace;
+    for (size_t i = 0; i < 2; ++i) {
+      space_[i] = workspace.book(in_[i].granule() == 0 ? in_[i].space()
+                                                       : std::min(in_[i].space(), slice_ * unit_[i]));
+    }
+    const bool in_place = writer_.may_be_direct() && problem.tensor(node_.out[0]).kind != Kind::grad_sum;
+    sums_ = workspace.book(in_place ? 0 : writer_.elements());
+    workspace_ = workspace.bytes();
+  }
+
+  void run(const RunContext& context) override {
+    float* direct = writer_.direct(context);
+    float* sums = direct != nullptr ? direct : floats(context, sums_);
+    std::fill_n(sums, writer_.elements(), 0.0f);
+    std::array<const float*, 2> whole{};
+    for (size_t i = 0; i < 2; ++i) {
+      if (in_[i].is_direct() || in_[i].granule() == 0)
+        whole[i] = in_[i].all(context, floats(context, space_[i]));
+    }
+    for (size_t first = 0; first < units_; first += slice_) {
+      const size_t count = std::min(slice_, units_ - first);
+      std::array<const void*, 2> in{};
+      for (size_t i = 0; i < 2; ++i) {
+        in[i] = whole[i] != nullptr ? whole[i] + first * unit_[i] : decode(context, i, first, count);
+      }
+      const std::array<void*, 1> out = {sums};
+      add_({graph_, node_, in, out}, rule_, count);
+    }
+    if (direct == nullptr) writer_.all(context, sums);
+  }
+
+ private:
+  const float* decode(const RunContext& context, size_t i, size_t first, size_t count) const {
+    float* out = floats(context, space_[i]);
+    in_[i].read_on_threads(context, first * unit_[i], {out, count * unit_[i]});
+    return out;
+  }
+
+  const Graph& graph_;
+  const Node& node_;
+  const Add add_;
+  const SumRule rule_;
+  const size_t units_;
+  size_t slice_ = 1;
+  std::array<Reader, 2> in_;
+  std::array<size_t, 2> unit_{}, space_{};
+  Writer writer_;
+  size_t sums_ = 0;
+};
+
+std::string why_not(const Problem& problem) {
+  if (!problem.plan.accumulator) return "it is for narrow accumulators";
+  if (!sum_rule(*accumulator_spec(problem.plan)))
+    return "it cannot round to " + format_name(*problem.plan.accumulator);
+  return takes_one_node(problem);
+}
+
+template <example::Function function, example::Unit unit>
+constexpr KernelDef by_example(std::string_view op) {
+  return {op, "narrow", why_not, [](const Problem& problem) {
+            // The weight and the bias serve all.
+            return example::make_task(problem, function, {unit, 0b110});
+          }};
+}
+
+template <Add add, size_t (*units)(const Problem&)>
+constexpr KernelDef by_sum(std::string_view op) {
+  return {op, "narrow", why_not, [](const Problem& problem) -> std::unique_ptr<Task> {
+            return std::make_unique<SumTask>(problem, add, units(problem));
+          }};
+}
+
+size_t images(const Problem& problem) { return static_cast<size_t>(problem.shape(problem.root().in[0]).n()); }
+size_t rows(const Problem& problem) { return problem.shape(problem.root().in[0]).rows(); }
+size_t one(const Problem& /*problem*/) { return 1; }
+
+}  // namespace
+}  // namespace narrow
+
+std::span<const KernelDef> narrow_kernels() {
+  using namespace narrow;
+  static constexpr KernelDef kernels[] = {
+      by_example<forward, example::Unit::image>("conv2d"),
+      by_example<grad_input, example::Unit::image>("conv2d_grad_input"),
+      by_sum<grad_weight, images>("conv2d_grad_weight"),
+      by_example<forward, example::Unit::row>("linear"),
+      by_example<grad_input, example::Unit::row>("linear_grad_input"),
+      by_sum<grad_weight, rows>("linear_grad_weight"),
+      by_sum<matmul, one>("matmul"),
+  };
+  return kernels;
+}
+
+}  // namespace ulp
