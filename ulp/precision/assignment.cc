@@ -81,19 +81,22 @@ uint64_t aggregate_bits(std::span<const CountedTensor> tensors, const Assignment
   return bits;
 }
 
-std::vector<TensorFormat> resolve_formats(const Graph& graph, const Assignment& assignment) {
+std::vector<TensorFormat> resolve_formats(const Graph& graph, const Assignment& assignment,
+                                          const WeightStorage& weights) {
   check(graph, assignment);
   const Storage fp32 = parse_storage("fp32");
   std::vector<TensorFormat> formats(graph.tensor_count(), {fp32, {}});
   for (size_t i = 0; i < formats.size(); ++i) {
     const TensorInfo& own = graph[graph.format_of({static_cast<int32_t>(i)})];
-    const auto entry = assignment.storage.find(own.name);
-    if (entry == assignment.storage.end() || is_fp32(entry->second)) continue;
-    if (own.kind == Kind::weight) {
-      formats[i].operand = entry->second;
-    } else {
-      formats[i].storage = entry->second;
+    const Storage* assigned = find(assignment.storage, own.name);
+    const Storage& used = assigned ? *assigned : fp32;
+    if (own.kind != Kind::weight || weights.rule == WeightStorage::Rule::assigned) {
+      formats[i].storage = used;
+      continue;
     }
+    if (weights.rule == WeightStorage::Rule::named) formats[i].storage = weights.format;
+    // What is read as it is stored, or wider, loses nothing on its way.
+    if (!is_fp32(used) && used != formats[i].storage) formats[i].operand = used;
   }
   return formats;
 }

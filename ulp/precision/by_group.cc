@@ -1,13 +1,19 @@
-// Policies that demote whole groups. The paper's Algorithm 1, with the order of its ablations.
+// Policies that demote whole groups in an order of their own. The paper's Algorithm 1, with the orders of its ablations,
+// and with the order by what pilot steps measured.
 #include <algorithm>
 #include <numeric>
 #include <vector>
 
+#include "ulp/base/error.h"
 #include "ulp/base/philox.h"
+#include "ulp/precision/demote.h"
 #include "ulp/precision/policies.h"
+#include "ulp/precision/sensitivities.h"
 
 namespace ulp {
 namespace {
+
+using Tensors = std::span<const CountedTensor>;
 
 // Each group's place in a random order. The key is "groups" over the seed: no word serves anything else.
 uint64_t draw(uint64_t seed, int group) {
@@ -19,28 +25,26 @@ uint64_t draw(uint64_t seed, int group) {
 
 class GroupPolicy : public Policy {
  public:
-  GroupPolicy(GroupOrder order, double ratio, uint64_t seed, const PolicyOptions& options)
-      : order_(order), ratio_(ratio), seed_(seed), options_(options) {}
+  GroupPolicy(double ratio, const PolicyOptions& options) : ratio_(ratio), options_(options) {}
 
   Assignment assign(const Graph& graph) const override {
     const std::vector<CountedTensor> tensors = counted_tensors(graph);
     const std::vector<size_t> sizes = group_elements(tensors);
-    std::vector<int> chosen = choose(sizes);
-    std::vector<bool> low(sizes.size());
-    for (const int group : chosen) low[static_cast<size_t>(group)] = true;
-    Assignment assignment = assign_low(graph, tensors, options_, [&](const CountedTensor& tensor) {
-      return low[static_cast<size_t>(tensor.group)];
-    });
-    assignment.low_groups = std::move(chosen);
-    return assignment;
+    return demote_groups(graph, tensors, choose(ordered(graph, tensors, sizes), sizes), options_);
   }
 
+ protected:
+  // All groups, the ones to demote first at the front.
+  virtual std::vector<int> ordered(const Graph& graph, Tensors tensors,
+                                   const std::vector<size_t>& sizes) const = 0;
+  const PolicyOptions& options() const { return options_; }
+
  private:
-  std::vector<int> choose(const std::vector<size_t>& sizes) const {
+  std::vector<int> choose(const std::vector<int>& order, const std::vector<size_t>& sizes) const {
     const auto all = static_cast<double>(std::accumulate(sizes.begin(), sizes.end(), size_t{0}));
     std::vector<int> chosen;
     size_t sum = 0;
-    for (const int group : ordered(sizes)) {
+    for (const int group : order) {
       // The quotient, not a product: a sum that is exactly a tenth of all reaches 0.1.
       if (static_cast<double>(sum) / all >= ratio_) break;
       chosen.push_back(group);
@@ -49,7 +53,17 @@ class GroupPolicy : public Policy {
     return chosen;
   }
 
-  std::vector<int> ordered(const std::vector<size_t>& sizes) const {
+  const double ratio_;
+  const PolicyOptions options_;
+};
+
+class FixedOrderPolicy : public GroupPolicy {
+ public:
+  FixedOrderPolicy(GroupOrder order, double ratio, uint64_t seed, const PolicyOptions& options)
+      : GroupPolicy(ratio, options), order_(order), seed_(seed) {}
+
+ private:
+  std::vector<int> ordered(const Graph&, Tensors, const std::vector<size_t>& sizes) const override {
     std::vector<int> groups(sizes.size());
     std::iota(groups.begin(), groups.end(), 0);
     // Stable sorts, so that equal ones stay in the order of their numbers.
@@ -74,16 +88,54 @@ class GroupPolicy : public Policy {
   }
 
   const GroupOrder order_;
-  const double ratio_;
   const uint64_t seed_;
-  const PolicyOptions options_;
+};
+
+class ErrorPolicy : public GroupPolicy {
+ public:
+  ErrorPolicy(double ratio, const std::string& path, const PolicyOptions& options)
+      : GroupPolicy(ratio, options), path_(path) {
+    if (!path.empty()) file_ = load_sensitivities(path);
+  }
+
+ private:
+  std::vector<int> ordered(const Graph& graph, Tensors tensors,
+                           const std::vector<size_t>& sizes) const override {
+    const std::vector<double> errors = path_.empty() ? measured() : file_.errors;
+    if (errors.size() != sizes.size()) refuse(errors.size(), sizes.size());
+    return order_by_error(errors, saved_bits(graph, tensors, options()), sizes);
+  }
+
+  std::vector<double> measured() const {
+    if (options().sensitivities) return options().sensitivities();
+    fail("precision",
+         "policy 'sensitivity:R' needs a file here, sensitivity:R:FILE: write one with `ulp sensitivity`");
+  }
+
+  [[noreturn]] void refuse(size_t got, size_t groups) const {
+    if (path_.empty()) {
+      fail("precision", "{} groups were measured, this model has {}", got, groups);
+    }
+    fail("precision",
+         "sensitivity file '{}' (model '{}', width {}) has {} groups, this model has {}: write one for it "
+         "with "
+         "`ulp sensitivity`",
+         path_, file_.model, file_.width, got, groups);
+  }
+
+  const std::string path_;  // "": ask the options
+  Sensitivities file_;
 };
 
 }  // namespace
 
 std::unique_ptr<Policy> group_policy(GroupOrder order, double ratio, uint64_t seed,
                                      const PolicyOptions& options) {
-  return std::make_unique<GroupPolicy>(order, ratio, seed, options);
+  return std::make_unique<FixedOrderPolicy>(order, ratio, seed, options);
+}
+
+std::unique_ptr<Policy> error_policy(double ratio, const std::string& path, const PolicyOptions& options) {
+  return std::make_unique<ErrorPolicy>(ratio, path, options);
 }
 
 }  // namespace ulp

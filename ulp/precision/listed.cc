@@ -1,14 +1,13 @@
 // list:FILE. The file is JSON as `ulp plan --save` writes it: an object with "tensors", from the name of each
-// counted tensor to its format. What stands beside it (model, width, input, classes) is read for messages
-// alone.
+// counted tensor to its format, and "high", from those that are low to what promotion gives them; where that is missing,
+// the candidates say which are low. What stands beside it (model, width, input, classes) is read for messages alone.
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <nlohmann/json.hpp>
+#include <map>
+#include <optional>
 #include <vector>
 
 #include "ulp/base/error.h"
+#include "ulp/precision/json_file.h"
 #include "ulp/precision/policies.h"
 
 namespace ulp {
@@ -16,58 +15,10 @@ namespace {
 
 using nlohmann::json;
 
-std::string read(const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) fail("precision", "assignment file '{}': there is none", path);
-  // A pipe or a device could hang.
-  if (!std::filesystem::is_regular_file(path, error)) {
-    fail("precision", "assignment file '{}' is not a regular file", path);
-  }
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file || file.bad()) fail("precision", "assignment file '{}' cannot be read", path);
-  return text;
-}
-
-// On one line, whatever it is.
-std::string quoted(const std::string& text) { return json(text).dump(); }
-
-// JSON allows a name twice in an object and parsers keep one of them; here it would be unclear which format
-// is meant.
-json parse(const std::string& path, const std::string& text) {
-  std::vector<std::set<std::string>> open;
-  const auto look = [&](int, json::parse_event_t event, json& value) {
-    if (event == json::parse_event_t::object_start) open.emplace_back();
-    if (event == json::parse_event_t::object_end) open.pop_back();
-    if (event == json::parse_event_t::key) {
-      const auto& name = value.get_ref<const std::string&>();
-      if (!open.back().insert(name).second) {
-        fail("precision", "assignment file '{}' has {} twice", path, quoted(name));
-      }
-    }
-    return true;
-  };
-  try {
-    return json::parse(text, look);
-  } catch (const json::parse_error& error) {
-    fail("precision", "assignment file '{}' is no JSON: it goes wrong at byte {}", path, error.byte);
-  }
-}
-
-// `model "squeezenet", width 0.5`, as far as the file says.
-std::string described(const json& file) {
-  std::vector<std::string> parts;
-  for (const char* key : {"model", "width", "input", "classes"}) {
-    if (!file.contains(key) || file[key].is_structured()) continue;
-    parts.push_back(fmt::format("{} {}", key, file[key].dump()));
-  }
-  return parts.empty() ? "of an unknown model" : fmt::format("{}", fmt::join(parts, ", "));
-}
-
 class ListedPolicy : public Policy {
  public:
   ListedPolicy(const std::string& path, const PolicyOptions& options) : path_(path), options_(options) {
-    const json file = parse(path, read(path));
+    const json file = read_json_file("assignment file", path);
     if (!file.is_object() || !file.contains("tensors") || !file["tensors"].is_object()) {
       fail("precision",
            "assignment file '{}' must be an object with \"tensors\": {{name: format, ...}}, as ulp plan "
@@ -76,15 +27,18 @@ class ListedPolicy : public Policy {
            path);
     }
     about_ = described(file);
-    for (const auto& [name, format] : file["tensors"].items()) {
-      if (!format.is_string()) {
-        fail("precision", "assignment file '{}': the format of {} must be a string, such as \"bf16\"", path,
+    storage_ = formats(file["tensors"]);
+    if (file.contains("high")) high_ = formats(file["high"]);
+    const std::map<std::string, Storage> none;
+    for (const auto& [name, high] : high_ ? *high_ : none) {
+      const auto low = storage_.find(name);
+      if (low == storage_.end()) {
+        fail("precision", "assignment file '{}' has {} in \"high\" and not in \"tensors\"", path,
              quoted(name));
       }
-      try {
-        storage_.emplace(name, parse_storage(format.get_ref<const std::string&>()));
-      } catch (const Error& error) {
-        fail("precision", "assignment file '{}', tensor {}: {}", path, quoted(name), error.what());
+      if (element_bits(low->second) > element_bits(high)) {
+        fail("precision", "assignment file '{}': {} is {} and would be promoted to {}, which is narrower",
+             path, quoted(name), storage_name(low->second), storage_name(high));
       }
     }
   }
@@ -97,15 +51,39 @@ class ListedPolicy : public Policy {
     Assignment assignment;
     for (const CountedTensor& tensor : tensors) {
       const Storage& storage = storage_.at(tensor.name);
-      const Storage& high = options_.candidates[tensor.kind].high;
       assignment.storage.emplace(tensor.name, storage);
-      if (element_bits(storage) < element_bits(high)) assignment.high.emplace(tensor.name, high);
+      if (high_) {
+        const auto high = high_->find(tensor.name);
+        if (high != high_->end()) assignment.high.insert(*high);
+      } else if (const Storage& high = options_.candidates[tensor.kind].high;
+                 element_bits(storage) < element_bits(high)) {
+        assignment.high.emplace(tensor.name, high);
+      }
       if (ends.contains(tensor.name)) assignment.promote(tensor.name);
     }
     return assignment;
   }
 
  private:
+  std::map<std::string, Storage> formats(const json& object) const {
+    if (!object.is_object()) {
+      fail("precision", "assignment file '{}': \"high\" must be an object like \"tensors\"", path_);
+    }
+    std::map<std::string, Storage> made;
+    for (const auto& [name, format] : object.items()) {
+      if (!format.is_string()) {
+        fail("precision", "assignment file '{}': the format of {} must be a string, such as \"bf16\"", path_,
+             quoted(name));
+      }
+      try {
+        made.emplace(name, parse_storage(format.get_ref<const std::string&>()));
+      } catch (const Error& error) {
+        fail("precision", "assignment file '{}', tensor {}: {}", path_, quoted(name), error.what());
+      }
+    }
+    return made;
+  }
+
   void check(const std::vector<CountedTensor>& tensors) const {
     std::set<std::string> names;
     std::vector<std::string> lacking, strange;
@@ -132,6 +110,7 @@ class ListedPolicy : public Policy {
   const PolicyOptions options_;
   std::string about_;
   std::map<std::string, Storage> storage_;
+  std::optional<std::map<std::string, Storage>> high_;
 };
 
 }  // namespace

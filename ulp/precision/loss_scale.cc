@@ -16,7 +16,7 @@ constexpr double kDynamicStart = 65536, kGrowth = 2, kBackOff = 0.5;
 
 [[noreturn]] void refuse(std::string_view text) {
   fail("loss-scale",
-       "'{}' is no loss scale: write none, a factor from {} to {}, or dynamic[:INIT[:GROWTH_STEPS]]",
+       "'{}' is no loss scale: write none, a factor from {} to {}, auto, or dynamic[:INIT[:GROWTH_STEPS]]",
        shown_text(text), LossScaler::kLowest, LossScaler::kHighest);
 }
 
@@ -32,6 +32,7 @@ double factor(std::string_view number, std::string_view text) {
 
 LossScale parse_loss_scale(std::string_view text) {
   if (text == "none") return {};
+  if (text == "auto") return {LossScale::Kind::automatic, 1, 0};
   if (!text.starts_with("dynamic")) return {LossScale::Kind::fixed, factor(text, text), 0};
   LossScale made{LossScale::Kind::dynamic, kDynamicStart, 0};
   std::string_view rest = text.substr(std::string_view("dynamic").size());
@@ -56,6 +57,8 @@ std::string loss_scale_text(const LossScale& scale) {
       return "none";
     case LossScale::Kind::fixed:
       return fmt::format("{}", scale.initial);
+    case LossScale::Kind::automatic:
+      return "auto";
     case LossScale::Kind::dynamic:
       break;
   }
@@ -68,16 +71,26 @@ LossScaler::LossScaler(const LossScale& config, uint64_t steps_per_epoch) : conf
   state_.scale = config_.kind == LossScale::Kind::none ? 1 : config_.initial;
 }
 
+double next_trial_scale(double tried, double headroom) {
+  // No gradient at all, or none that is finite: the highest, or far down.
+  if (headroom > 0x1p60) return LossScaler::kHighest;
+  if (!(headroom > 0x1p-60)) return std::max(LossScaler::kLowest, tried / 256);
+  const double factor = std::exp2(std::floor(std::log2(headroom / LossScaler::kMargin)));
+  return std::clamp(std::exp2(std::floor(std::log2(tried * factor))), LossScaler::kLowest,
+                    LossScaler::kHighest);
+}
+
 bool LossScaler::accept(bool overflowed) {
-  if (config_.kind != LossScale::Kind::dynamic) return true;
+  if (config_.kind == LossScale::Kind::none) return true;
+  const bool dynamic = config_.kind == LossScale::Kind::dynamic;
   if (overflowed) {
-    state_.scale = std::max(kLowest, state_.scale * kBackOff);
+    if (dynamic) state_.scale = std::max(kLowest, state_.scale * kBackOff);
     state_.good = 0;
     ++state_.skipped;
     return false;
   }
   state_.skipped = 0;
-  if (++state_.good == config_.growth_steps) {
+  if (dynamic && ++state_.good == config_.growth_steps) {
     state_.scale = std::min(kHighest, state_.scale * kGrowth);
     state_.good = 0;
   }

@@ -4,10 +4,11 @@
 //
 //   none                          1
 //   S                             a factor that stays, above 0
-//   dynamic[:INIT[:GROWTH]]       starts at INIT (65536); a step whose gradients overflowed does not count and halves it;
-//                                 GROWTH steps in a row that count (0: as many as an epoch has) double it
+//   auto                          a factor that stays, as large as the gradients of the first batches allow
+//   dynamic[:INIT[:GROWTH]]       starts at INIT (65536); a step whose gradients overflowed halves it; GROWTH steps in a
+//                                 row that count (0: as many as an epoch has) double it
 //
-// The factor stays within kLowest and kHighest, so it is never zero or infinite. A run whose steps are all skipped would
+// With any but `none`, a step whose gradients overflowed does not count. The factor stays within kLowest and kHighest, so it is never zero or infinite. A run whose steps are all skipped would
 // go on for nothing: after kMaxSkips in a row `stuck` says so.
 #pragma once
 
@@ -18,7 +19,7 @@
 namespace ulp {
 
 struct LossScale {
-  enum class Kind : uint8_t { none, fixed, dynamic };
+  enum class Kind : uint8_t { none, fixed, automatic, dynamic };
   Kind kind = Kind::none;
   double initial = 1;
   uint64_t growth_steps = 0;  // dynamic; 0: an epoch
@@ -30,10 +31,16 @@ struct LossScale {
 LossScale parse_loss_scale(std::string_view text);
 std::string loss_scale_text(const LossScale& scale);
 
+// What `auto` does. Tried out at a scale, the gradients had their largest magnitudes at 1/headroom of what their formats
+// hold at most, over all of them (below 1: they overflowed). Returns the scale to try next: the largest power of
+// two that leaves kMargin free, as far as this trial can tell. It is found when it is the one that was tried.
+double next_trial_scale(double tried, double headroom);
+
 class LossScaler {
  public:
   static constexpr double kLowest = 0x1p-24, kHighest = 0x1p24;
   static constexpr uint64_t kMaxSkips = 50;
+  static constexpr double kMargin = 8;  // of auto: gradients may grow so much before steps are skipped
 
   // What a checkpoint keeps.
   struct State {
@@ -46,9 +53,13 @@ class LossScaler {
   LossScaler(const LossScale& config, uint64_t steps_per_epoch);
 
   double scale() const { return state_.scale; }
-  // After the gradients of a step: whether it counts. Only a dynamic scale skips steps.
+  // After the gradients of a step: whether it counts.
   bool accept(bool overflowed);
   bool stuck() const { return state_.skipped >= kMaxSkips; }
+
+  // Whether its factor is one that must be measured, and that factor.
+  bool measured() const { return config_.kind == LossScale::Kind::automatic; }
+  void set(double scale) { state_.scale = scale; }
 
   const State& state() const { return state_; }
   void restore(const State& state) { state_ = state; }

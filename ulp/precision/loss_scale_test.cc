@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string_view>
+
 #include "ulp/base/error.h"
 
 namespace ulp {
@@ -9,7 +14,7 @@ namespace {
 
 TEST(LossScale, TextsReadBack) {
   for (const char* text :
-       {"none", "1", "1024", "0.5", "dynamic", "dynamic:1024", "dynamic:1024:7", "dynamic:65536:1"}) {
+       {"none", "auto", "1", "1024", "0.5", "dynamic", "dynamic:1024", "dynamic:1024:7", "dynamic:65536:1"}) {
     EXPECT_EQ(loss_scale_text(parse_loss_scale(text)), text);
   }
   EXPECT_EQ(parse_loss_scale("dynamic:65536"), parse_loss_scale("dynamic"));
@@ -18,19 +23,59 @@ TEST(LossScale, TextsReadBack) {
 TEST(LossScale, RefusesOtherTexts) {
   for (const char* text :
        {"", "0", "-1", "nan", "inf", "1e30", "1x", "Dynamic", "dynamic:", "dynamic:0",
-        "dynamic:8:", "dynamic:8:0", "dynamic:8:-1", "dynamic:8:2:3", "dynamical", "auto"}) {
+        "dynamic:8:", "dynamic:8:0", "dynamic:8:-1", "dynamic:8:2:3", "dynamical", "auto:8", "automatic"}) {
     EXPECT_THROW(parse_loss_scale(text), Error) << text;
   }
 }
 
-TEST(LossScaler, NoneAndFixedNeverSkip) {
-  for (const char* text : {"none", "128"}) {
-    LossScaler scaler(parse_loss_scale(text), 10);
-    const double before = scaler.scale();
-    for (int i = 0; i < 200; ++i) EXPECT_TRUE(scaler.accept(i % 2 == 0));
-    EXPECT_EQ(scaler.scale(), before);
+TEST(LossScaler, NoneNeverSkips) {
+  LossScaler scaler(parse_loss_scale("none"), 10);
+  for (int i = 0; i < 200; ++i) EXPECT_TRUE(scaler.accept(true));
+  EXPECT_EQ(scaler.scale(), 1);
+  EXPECT_FALSE(scaler.stuck());
+}
+
+TEST(LossScaler, AFactorThatStaysSkipsToo) {
+  for (const char* text : {"128", "auto"}) {
+    LossScaler scaler(parse_loss_scale(text), 2);
+    EXPECT_EQ(scaler.measured(), std::string_view(text) == "auto");
+    scaler.set(128);
+    for (int i = 0; i < 20; ++i) EXPECT_EQ(scaler.accept(i % 2 == 0), i % 2 == 1);
+    EXPECT_EQ(scaler.scale(), 128);
     EXPECT_FALSE(scaler.stuck());
+    for (uint64_t i = 0; i < LossScaler::kMaxSkips; ++i) scaler.accept(true);
+    EXPECT_EQ(scaler.scale(), 128);
+    EXPECT_TRUE(scaler.stuck());
   }
+}
+
+// Gradients whose largest magnitude is `amax` at scale 1, in a format that holds `most`; beyond it they saturate, and what
+// is seen of them is only that they were beyond.
+double found_scale(double amax, double most) {
+  double scale = 65536;
+  for (int trial = 0; trial < 16; ++trial) {
+    const double next = next_trial_scale(scale, most / std::min(amax * scale, 1.5 * most));
+    if (next == scale) return scale;
+    scale = next;
+  }
+  ADD_FAILURE() << "no end for " << amax << " in " << most;
+  return scale;
+}
+
+TEST(LossScale, TrialsEndAtTheLargestPowerOfTwoThatLeavesTheMargin) {
+  for (const double most : {57344.0, 65504.0, 3.4e38, 480.0}) {
+    for (double amax = 1e-12; amax < 1e12; amax *= 3.7) {
+      const double scale = found_scale(amax, most);
+      EXPECT_EQ(std::exp2(std::round(std::log2(scale))), scale);
+      const bool fits = scale * amax * LossScaler::kMargin <= most;
+      const bool twice_would = 2 * scale * amax * LossScaler::kMargin <= most;
+      EXPECT_TRUE(fits || scale == LossScaler::kLowest) << amax << " in " << most << " by " << scale;
+      EXPECT_TRUE(!twice_would || scale == LossScaler::kHighest) << amax << " in " << most << " by " << scale;
+    }
+  }
+  EXPECT_EQ(next_trial_scale(1, std::numeric_limits<double>::infinity()), LossScaler::kHighest);
+  EXPECT_LT(next_trial_scale(1, 0), 1);
+  EXPECT_EQ(next_trial_scale(LossScaler::kLowest, 0), LossScaler::kLowest);
 }
 
 TEST(LossScaler, HalvesOnOverflowAndDoublesAfterGoodSteps) {

@@ -18,6 +18,13 @@ enum class GroupOrder : uint8_t { number, largest_first, smallest_first, random 
 std::unique_ptr<Policy> group_policy(GroupOrder order, double ratio, uint64_t seed,
                                      const PolicyOptions& options);
 
+// The same in the order of order_by_error (demote.h), by the file at `path`, or where that is "" by what the options
+// measure; by_group.cc.
+std::unique_ptr<Policy> error_policy(double ratio, const std::string& path, const PolicyOptions& options);
+
+// Groups until a step fits in so many bytes, above 0; by_peak.cc.
+std::unique_ptr<Policy> peak_policy(int64_t bytes, const PolicyOptions& options);
+
 // op, and op-out where what products write is low too; by_operator.cc.
 std::unique_ptr<Policy> operator_policy(bool outputs, const PolicyOptions& options);
 std::unique_ptr<Policy> amp_policy(const FloatFormat& format, const PolicyOptions& options);

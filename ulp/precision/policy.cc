@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ulp/base/error.h"
+#include "ulp/base/text.h"
 #include "ulp/precision/policies.h"
 
 namespace ulp {
@@ -65,6 +66,23 @@ Made by_chance(const Request& request) {
   return group_policy(GroupOrder::random, request.ratio(words.substr(0, colon)), seed, request.options);
 }
 
+Made by_error(const Request& request) {
+  const std::string_view words = request.needed("a ratio R");
+  const size_t colon = words.find(':');
+  const double ratio = request.ratio(words.substr(0, colon));
+  const std::string_view path = colon == words.npos ? std::string_view() : words.substr(colon + 1);
+  if (colon != words.npos && path.empty())
+    request.refuse("it needs a file after the second colon, or no colon");
+  return error_policy(ratio, std::string(path), request.options);
+}
+
+Made by_peak(const Request& request) {
+  const std::string_view word = request.needed("a number of bytes");
+  const std::optional<int64_t> bytes = parse_bytes(word);
+  if (!bytes || *bytes < 1) request.refuse("BYTES must be above 0, such as 500000 or 64MB, got '{}'", word);
+  return peak_policy(*bytes, request.options);
+}
+
 Made amp(const Request& request) {
   const std::string_view name = request.needed("a format");
   if (name != "bf16" && name != "fp16") request.refuse("its format must be bf16 or fp16, got '{}'", name);
@@ -94,6 +112,8 @@ constexpr PolicyInfo kPolicies[] = {
      [](const Request& request) {
        return listed_policy(std::string(request.needed("a file")), request.options);
      }},
+    {"sensitivity", "sensitivity:R[:FILE]", true, by_error},
+    {"peak", "peak:BYTES", true, by_peak},
 };
 
 }  // namespace

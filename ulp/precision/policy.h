@@ -12,6 +12,13 @@
 //   random:R[:SEED]   the same in a random order, which follows from the seed (0 unless told) alone
 //   amp:bf16, amp:fp16   mixed-precision training: 16 bits where fp32 is not needed
 //   list:FILE         as the file says, which `ulp plan --save` wrote
+//   sensitivity:R[:FILE]   whole groups low, those first whose demotion disturbs the gradient least for the bits it saves,
+//                     until they hold the fraction R of all elements
+//   peak:BYTES        whole groups low, those first that free most at the moment when most memory is in use, until a
+//                     step fits in BYTES
+//
+// The last two look beyond the graph: at what pilot steps measured, which stands in the file (`ulp sensitivity` writes
+// it) or comes with the options, and at plans. They are pure functions of that.
 //
 // Low and high are those of the candidates, whose weight gradients are usually high in any case. So size:R
 // can end with a ratio of low elements slightly below R, and below 1 at R = 1: the groups are measured, as in
@@ -31,9 +38,11 @@
 // all of them and no others; batch size and width may differ.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ulp/graph/graph.h"
 #include "ulp/precision/assignment.h"
@@ -46,9 +55,19 @@ struct Policy {
   virtual Assignment assign(const Graph& graph) const = 0;
 };
 
+// What a step takes under an assignment.
+struct PeakUse {
+  size_t bytes = 0;               // at the peak
+  std::vector<std::string> live;  // names of the counted tensors that lie in memory at that moment
+};
+
 struct PolicyOptions {
   Candidates candidates = make_candidates();
   bool keep_first_last = false;
+  // For peak:BYTES; whoever can plan gives it.
+  std::function<PeakUse(const Assignment&)> peak = {};
+  // For sensitivity:R without a file: by group, the error in the gradient (ulp/train/sensitivity.h) when it alone is low.
+  std::function<std::vector<double>()> sensitivities = {};
 };
 
 // By its text, in one of the forms above. A file is read here, so that a policy does not change afterwards.

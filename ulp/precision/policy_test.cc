@@ -76,7 +76,7 @@ void expect_refused(const std::string& policy, const std::string& words, const P
     EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
     EXPECT_NE(std::string(error.what())
                   .find("forms: fp32, uniform, op, op-out, size:R, size-inc:R, random:R[:SEED], "
-                        "amp:bf16, amp:fp16, list:FILE (R from 0 to 1)"),
+                        "amp:bf16, amp:fp16, list:FILE, sensitivity:R[:FILE], peak:BYTES (R from 0 to 1)"),
               std::string::npos)
         << error.what();
   }

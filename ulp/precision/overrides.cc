@@ -1,0 +1,84 @@
+#include "ulp/precision/overrides.h"
+
+#include <algorithm>
+
+#include "ulp/base/error.h"
+#include "ulp/base/text.h"
+
+namespace ulp {
+namespace {
+
+constexpr std::string_view kForm = "NAME=FORMAT, such as conv1.out=bf16 or layer1.*=fp(6,9,0)";
+
+FormatOverride parse_one(std::string_view word) {
+  const size_t equals = word.find('=');
+  if (equals == word.npos) fail("precision", "formats: '{}' must be {}", shown_text(word), kForm);
+  const std::string_view name = word.substr(0, equals), format = word.substr(equals + 1);
+  if (name.empty())
+    fail("precision", "formats: '{}' names no tensor; it must be {}", shown_text(word), kForm);
+  if (format.empty())
+    fail("precision", "formats: '{}' names no format; it must be {}", shown_text(word), kForm);
+  if (const size_t star = name.find('*'); star != name.npos && star + 1 != name.size()) {
+    fail("precision", "formats: in '{}' the '*' must be the last of the name, where it stands for any end",
+         shown_text(word));
+  }
+  try {
+    return {std::string(name), parse_storage(format)};
+  } catch (const Error& error) {
+    fail("precision", "formats: '{}': {}", shown_text(word), error.what());
+  }
+}
+
+bool matches(std::string_view pattern, std::string_view name) {
+  if (!pattern.ends_with('*')) return pattern == name;
+  return name.starts_with(pattern.substr(0, pattern.size() - 1));
+}
+
+// The tensors that may have been meant, nearest first. Of a pattern only as much of each name as it has itself is looked at.
+std::vector<std::string> nearest(std::string_view pattern, std::span<const CountedTensor> tensors) {
+  constexpr size_t kShown = 3;
+  const bool open = pattern.ends_with('*');
+  if (open) pattern.remove_suffix(1);
+  std::vector<std::pair<size_t, std::string>> near;
+  for (const CountedTensor& tensor : tensors) {
+    const std::string_view name = tensor.name;
+    near.emplace_back(edit_distance(pattern, open ? name.substr(0, pattern.size()) : name), tensor.name);
+  }
+  std::stable_sort(near.begin(), near.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<std::string> names;
+  for (size_t i = 0; i < std::min(kShown, near.size()); ++i) names.push_back(near[i].second);
+  return names;
+}
+
+}  // namespace
+
+std::vector<FormatOverride> parse_overrides(std::string_view text) {
+  std::vector<FormatOverride> overrides;
+  for (size_t begin = text.find_first_not_of(' '); begin < text.size();
+       begin = text.find_first_not_of(' ', begin)) {
+    const size_t end = std::min(text.find(' ', begin), text.size());
+    overrides.push_back(parse_one(text.substr(begin, end - begin)));
+    begin = end;
+  }
+  return overrides;
+}
+
+void apply_overrides(std::span<const FormatOverride> overrides, std::span<const CountedTensor> tensors,
+                     const Candidates& candidates, Assignment& assignment) {
+  for (const FormatOverride& override : overrides) {
+    bool found = false;
+    for (const CountedTensor& tensor : tensors) {
+      if (!matches(override.name, tensor.name)) continue;
+      found = true;
+      const Storage& high = candidates[tensor.kind].high;
+      assignment.storage.insert_or_assign(tensor.name, override.storage);
+      assignment.high.erase(tensor.name);
+      if (element_bits(override.storage) < element_bits(high)) assignment.high.emplace(tensor.name, high);
+    }
+    if (found) continue;
+    fail("precision", "formats: no tensor is named '{}'; the nearest are {}", shown_text(override.name),
+         fmt::join(nearest(override.name, tensors), ", "));
+  }
+}
+
+}  // namespace ulp

@@ -1,0 +1,87 @@
+#include "ulp/precision/sensitivities.h"
+
+#include <cmath>
+#include <limits>
+
+#include "ulp/base/error.h"
+#include "ulp/base/file.h"
+#include "ulp/precision/json_file.h"
+
+namespace ulp {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view kWhat = "sensitivity file";
+
+double error_of(const std::string& path, size_t group, const json& value) {
+  if (value.is_string() && value.get_ref<const std::string&>() == "inf") {
+    return std::numeric_limits<double>::infinity();
+  }
+  const double error = value.is_number() ? value.get<double>() : -1;
+  if (!(error >= 0)) {
+    fail("precision", "{} '{}', group {}: the error must be a number from 0 on, or \"inf\"; got {}", kWhat,
+         path, group, value.dump());
+  }
+  return error;
+}
+
+}  // namespace
+
+void save_sensitivities(const std::string& path, const Sensitivities& sensitivities) {
+  nlohmann::ordered_json file = {{"model", sensitivities.model},           {"width", sensitivities.width},
+                                 {"input", sensitivities.input},           {"classes", sensitivities.classes},
+                                 {"candidates", sensitivities.candidates}, {"groups", json::array()}};
+  for (size_t i = 0; i < sensitivities.errors.size(); ++i) {
+    nlohmann::ordered_json group = {{"id", i}, {"elements", sensitivities.elements[i]}};
+    // JSON has no infinity.
+    if (std::isfinite(sensitivities.errors[i])) {
+      group["error"] = sensitivities.errors[i];
+    } else {
+      group["error"] = "inf";
+    }
+    file["groups"].push_back(std::move(group));
+  }
+  const std::string text = file.dump(1) + "\n";
+  const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(text.data()), text.size());
+  write_file_atomically(path, {&bytes, 1});
+}
+
+Sensitivities load_sensitivities(const std::string& path) {
+  const json file = read_json_file(kWhat, path);
+  const bool shaped = file.is_object() && file.contains("groups") && file["groups"].is_array();
+  if (!shaped) {
+    fail("precision",
+         "{} '{}' must be an object with \"groups\": [{{\"id\", \"elements\", \"error\"}}, ...], as ulp "
+         "sensitivity writes it",
+         kWhat, path);
+  }
+  Sensitivities made;
+  const auto text = [&file](const char* key) {
+    return file.contains(key) && file[key].is_string() ? file[key].get<std::string>() : std::string();
+  };
+  made.model = text("model");
+  made.input = text("input");
+  made.candidates = text("candidates");
+  if (file.contains("width") && file["width"].is_number()) made.width = file["width"].get<double>();
+  if (file.contains("classes") && file["classes"].is_number_integer()) {
+    made.classes = file["classes"].get<int64_t>();
+  }
+  for (const json& group : file["groups"]) {
+    const size_t number = made.errors.size();
+    if (!group.is_object() || !group.contains("id") || group["id"] != json(number)) {
+      fail("precision",
+           "{} '{}': group {} must be an object whose \"id\" is {}: groups stand in the order of their "
+           "numbers",
+           kWhat, path, number, number);
+    }
+    if (!group.contains("error"))
+      fail("precision", "{} '{}', group {}: there is no \"error\"", kWhat, path, number);
+    made.errors.push_back(error_of(path, number, group["error"]));
+    const bool counted = group.contains("elements") && group["elements"].is_number_unsigned();
+    made.elements.push_back(counted ? group["elements"].get<size_t>() : 0);
+  }
+  return made;
+}
+
+}  // namespace ulp

@@ -1,0 +1,33 @@
+// What pilot steps measured of each group, as a file: `ulp sensitivity` writes it, sensitivity:R:FILE reads it.
+//
+//   {"model": "lenet", "width": 1, "input": "1x28x28", "classes": 10, "candidates": "hfp8",
+//    "groups": [{"id": 0, "elements": 200704, "error": 1.3e-06}, ...]}
+//
+// Groups stand in the order of their numbers. An error is a number from 0 on, or "inf" where the gradient was not finite.
+// Only the errors decide; the rest is for people and for messages.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace ulp {
+
+struct Sensitivities {
+  std::string model = {};
+  double width = 1;
+  std::string input = {};  // CxHxW
+  int64_t classes = 0;
+  std::string candidates = {};
+  std::vector<size_t> elements = {};  // by group
+  std::vector<double> errors = {};    // by group
+
+  bool operator==(const Sensitivities&) const = default;
+};
+
+// Whole or not at all. Throws an Error if it cannot be written.
+void save_sensitivities(const std::string& path, const Sensitivities& sensitivities);
+// Throws an Error for a file that is none. What only messages use may be missing.
+Sensitivities load_sensitivities(const std::string& path);
+
+}  // namespace ulp
