@@ -105,6 +105,7 @@ void save_checkpoint(const std::string& path, const std::string& run, const Stat
                              {"loss_scale", fmt::format("{}", p.loss_scale.scale)},
                              {"loss_scale_good", std::to_string(p.loss_scale.good)},
                              {"loss_scale_skipped", std::to_string(p.loss_scale.skipped)},
+                             {"promoted", fmt::format("{}", fmt::join(p.promoted, " "))},
                              {"finished", p.finished ? "1" : "0"}};
   for (const auto& [name, slot] : state.slots()) {
     if (!saved(slot)) continue;
@@ -114,11 +115,31 @@ void save_checkpoint(const std::string& path, const std::string& run, const Stat
   save_tensors(path, tensors, metadata);
 }
 
-RunProgress load_checkpoint(const std::string& path, const std::string& run, State& state) {
+RunProgress load_checkpoint(const std::string& path, const std::string& run, const PrepareState& prepare) {
   const TensorFile file = open_checkpoint(path);
   const TensorMetadata& metadata = file.metadata();
   const auto text = [&](const std::string& key) { return metadata_text(metadata, key); };
   check_same_run(path, text("run"), run);
+  RunProgress p;
+  p.step = number<uint64_t>(metadata, path, "step");
+  p.updates = number<uint64_t>(metadata, path, "updates");
+  p.epochs_done = number<uint64_t>(metadata, path, "epochs_done");
+  p.epoch_loss = number<double>(metadata, path, "epoch_loss");
+  p.epoch_correct = number<uint64_t>(metadata, path, "epoch_correct");
+  p.epoch_examples = number<uint64_t>(metadata, path, "epoch_examples");
+  p.best_test_acc = number<double>(metadata, path, "best_test_acc");
+  p.final_test_acc = number<double>(metadata, path, "final_test_acc");
+  p.loss_scale.scale = number<double>(metadata, path, "loss_scale");
+  p.loss_scale.good = number<uint64_t>(metadata, path, "loss_scale_good");
+  p.loss_scale.skipped = number<uint64_t>(metadata, path, "loss_scale_skipped");
+  p.finished = text("finished") == "1";
+  const std::string promoted = text("promoted");
+  for (std::string_view left = promoted; !left.empty();) {
+    const std::string_view name = left.substr(0, left.find(' '));
+    p.promoted.emplace_back(name);
+    left.remove_prefix(std::min(left.size(), name.size() + 1));
+  }
+  State& state = prepare(p);
   size_t expected = 0;
   for (const auto& [name, slot] : state.slots()) {
     if (!saved(slot)) continue;
@@ -138,19 +159,6 @@ RunProgress load_checkpoint(const std::string& path, const std::string& run, Sta
   if (file.tensors().size() != expected) {
     fail("checkpoint", "{} has {} tensors, the run has {}", path, file.tensors().size(), expected);
   }
-  RunProgress p;
-  p.step = number<uint64_t>(metadata, path, "step");
-  p.updates = number<uint64_t>(metadata, path, "updates");
-  p.epochs_done = number<uint64_t>(metadata, path, "epochs_done");
-  p.epoch_loss = number<double>(metadata, path, "epoch_loss");
-  p.epoch_correct = number<uint64_t>(metadata, path, "epoch_correct");
-  p.epoch_examples = number<uint64_t>(metadata, path, "epoch_examples");
-  p.best_test_acc = number<double>(metadata, path, "best_test_acc");
-  p.final_test_acc = number<double>(metadata, path, "final_test_acc");
-  p.loss_scale.scale = number<double>(metadata, path, "loss_scale");
-  p.loss_scale.good = number<uint64_t>(metadata, path, "loss_scale_good");
-  p.loss_scale.skipped = number<uint64_t>(metadata, path, "loss_scale_skipped");
-  p.finished = text("finished") == "1";
   for (const auto& [name, slot] : state.slots()) {
     if (!saved(slot)) continue;
     for (const StoredTensor& tensor : stored(slot)) {

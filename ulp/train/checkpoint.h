@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "ulp/precision/loss_scale.h"
 #include "ulp/train/state.h"
@@ -19,6 +21,7 @@ struct RunProgress {
   uint64_t epoch_correct = 0, epoch_examples = 0;
   double best_test_acc = 0, final_test_acc = 0;
   LossScaler::State loss_scale;
+  std::vector<std::string> promoted;  // tensors that went to their high format, in that order
   bool finished = false;
 
   bool operator==(const RunProgress&) const = default;
@@ -29,9 +32,11 @@ struct RunProgress {
 void save_checkpoint(const std::string& path, const std::string& run, const State& state,
                      const RunProgress& progress);
 
-// Reads the file, compares all of it with the run and its state (names, shapes, storages), and only then changes
-// anything. Throws an Error for a file that is damaged, foreign, or of another run.
-RunProgress load_checkpoint(const std::string& path, const std::string& run, State& state);
+// Reads the file, hands what it says to `prepare`, which makes the state that goes with it, compares all of it with that
+// state (names, shapes, storages), and only then fills it. Throws an Error for a file that is damaged, foreign, or of
+// another run.
+using PrepareState = std::function<State&(const RunProgress&)>;
+RunProgress load_checkpoint(const std::string& path, const std::string& run, const PrepareState& prepare);
 
 // Whether the file is of a run that is finished; of `run` the first items are enough. Throws an Error for a file that is
 // damaged, foreign, or of another run.

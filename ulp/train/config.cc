@@ -6,27 +6,20 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "ulp/base/error.h"
+#include "ulp/base/text.h"
 #include "ulp/data/dataset.h"
 #include "ulp/models/model.h"
 #include "ulp/precision/policy.h"
+#include "ulp/precision/promotion.h"
 
 namespace ulp {
 namespace {
 
 constexpr int64_t kMostCount = std::numeric_limits<int64_t>::max();
-
-struct Unit {
-  std::string_view suffix;
-  int shift;
-};
-
-constexpr Unit kUnits[] = {{"GB", 30}, {"MB", 20}, {"KB", 10}};
 
 // The whole text as a finite number, or nothing.
 template <typename Number>
@@ -38,29 +31,6 @@ std::optional<Number> number(std::string_view text) {
     if (!std::isfinite(value)) return {};
   }
   return value;
-}
-
-std::optional<int64_t> number_of_bytes(std::string_view text) {
-  int shift = 0;
-  for (const Unit& unit : kUnits) {
-    if (!text.ends_with(unit.suffix)) continue;
-    text.remove_suffix(unit.suffix.size());
-    shift = unit.shift;
-    break;
-  }
-  const auto count = number<int64_t>(text);
-  if (!count || *count > std::numeric_limits<int64_t>::max() >> shift) return {};
-  if (*count < 0) return shift == 0 ? count : std::nullopt;
-  return *count << shift;
-}
-
-std::string bytes_with_unit(int64_t bytes) {
-  for (const Unit& unit : kUnits) {
-    if (bytes > 0 && bytes % (int64_t{1} << unit.shift) == 0) {
-      return fmt::format("{}{}", bytes >> unit.shift, unit.suffix);
-    }
-  }
-  return std::to_string(bytes);
 }
 
 AugmentChoice parse_augment(std::string_view text) {
@@ -81,6 +51,18 @@ AugmentChoice parse_augment(std::string_view text) {
   return choice;
 }
 
+// fp32 and amp: high is fp32, and nothing else is chosen.
+bool has_own_formats(std::string_view policy) { return !default_promotion(policy); }
+
+WeightStorage parse_weight(std::string_view text) {
+  if (text == "assigned") return {WeightStorage::Rule::assigned, {}};
+  Storage storage = parse_storage(text);
+  if (!std::holds_alternative<Plain>(storage)) {
+    fail("config", "weights cannot be stored as '{}': name a plain format, such as bf16, or assigned", text);
+  }
+  return {WeightStorage::Rule::named, std::move(storage)};
+}
+
 // Numbers are judged as the fp32 numbers that steps use.
 bool from_zero(double x) { return x >= 0; }
 bool positive(double x) { return static_cast<float>(x) > 0; }
@@ -98,6 +80,30 @@ constexpr ConfigRule kLossScale = {.parse =
                                          if (text != "default") parse_loss_scale(text);
                                        },
                                    .number = true};
+constexpr ConfigRule kCandidates = {.parse = [](std::string_view text) { make_candidates(text); }};
+constexpr ConfigRule kStorage = {.parse = [](std::string_view text) {
+  if (!text.empty()) parse_storage(text);
+}};
+constexpr ConfigRule kStorages = {.parse = [](std::string_view text) {
+  const size_t slash = text.find('/');
+  if (text.empty()) return;
+  parse_storage(text.substr(0, slash));
+  if (slash != text.npos) parse_storage(text.substr(slash + 1));
+}};
+constexpr ConfigRule kFormats = {.parse = [](std::string_view text) { parse_overrides(text); }};
+constexpr ConfigRule kPromote = {.parse =
+                                     [](std::string_view text) {
+                                       if (text != "default") parse_promotion(text);
+                                     },
+                                 .number = true};
+constexpr ConfigRule kUpdate = {.parse = [](std::string_view text) {
+  if (text != "master" && text != "plain") {
+    fail("config", "unknown update rule '{}'; known: master, plain", text);
+  }
+}};
+constexpr ConfigRule kWeight = {.parse = [](std::string_view text) { parse_weight(text); }};
+constexpr ConfigRule kAccumulator = {.parse = [](std::string_view text) { parse_format(text); }};
+constexpr ConfigRule kOverflow = {.parse = [](std::string_view text) { parse_overflow(text); }};
 constexpr ConfigRule kNamed = {.parse = [](std::string_view text) {
   if (text.empty()) fail("config", "it is empty; it must be named");
 }};
@@ -171,12 +177,40 @@ std::span<const ConfigField> table() {
       {"policy", "Precision", &C::policy, "POLICY",
        "Which tensor is stored in which format: fp32, uniform, op, op-out, size:R, size-inc:R, "
        "random:R[:SEED], "
-       "amp:bf16, amp:fp16 or list:FILE",
+       "amp:bf16, amp:fp16, list:FILE, sensitivity:R[:FILE] or peak:BYTES",
        kPolicy},
+      {"candidates", "Precision", &C::candidates, "NAME",
+       "The high and low formats that a policy chooses between: hfp8, fp8 or s2fp8", kCandidates},
+      {"hi", "Precision", &C::hi, "FORMAT", "High format, instead of the candidates'", kStorage},
+      {"lo", "Precision", &C::lo, "FORMAT",
+       "Low format of activations and weights, instead of the candidates'", kStorage},
+      {"lo_grad", "Precision", &C::lo_grad, "FORMAT",
+       "Low format of gradients of activations, instead of the candidates'", kStorage},
+      {"weight_grad", "Precision", &C::weight_grad, "FORMAT",
+       "Format of gradients of weights, instead of the high one; HIGH/LOW for a choice", kStorages},
+      {"keep_first_last", "Precision", &C::keep_first_last, "",
+       "Keep what the first and the last product read and write high", kAnything},
+      {"formats", "Precision", &C::formats, "LIST",
+       "Formats of single tensors over the policy's, such as 'conv1.out=bf16 fc.*=fp32'", kFormats},
+      {"promote", "Precision", &C::promote, "SHARE",
+       "Give an activation or weight its high format for good once more than this share of it overflows in a "
+       "step; off: never; default: 0.01, but off for fp32 and amp",
+       kPromote},
       {"loss_scale", "Precision", &C::loss_scale, "SCALE",
-       "none, a factor, or dynamic[:INIT[:GROWTH_STEPS]]; default: dynamic where gradients are narrow, else "
-       "none",
+       "none, a factor, auto (a factor measured at the start) or dynamic[:INIT[:GROWTH_STEPS]]; default: "
+       "dynamic where gradients are narrow, else none",
        kLossScale},
+      {"update", "Precision", &C::update, "RULE",
+       "How updated weights are stored: master (fp32), or plain (in the format of --weight, rounded to "
+       "nearest)",
+       kUpdate},
+      {"weight", "Precision", &C::weight, "FORMAT",
+       "What plain updates store weights in; assigned: each in the format that products read it in", kWeight},
+      {"accumulator", "Precision", &C::accumulator, "FORMAT",
+       "Round the partial sums of products to this after each term; anything but fp32 is slow", kAccumulator},
+      {"overflow", "Precision", &C::overflow, "RULE",
+       "What a number beyond the largest becomes: saturate (the largest), or inf in formats that have it",
+       kOverflow},
 
       {"device", "Machine", &C::device, "NAME", "Where to compute", kNamed},
       {"threads", "Machine", &C::threads, "COUNT",
@@ -194,21 +228,6 @@ std::span<const ConfigField> table() {
       {"tensorboard", "Output", &C::tensorboard, "", "Also write events for TensorBoard", kAnything},
   };
   return rows;
-}
-
-// Letters to insert, remove or replace to get from one to the other.
-size_t distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i + 1);
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row.back();
 }
 
 // What an error says, without the part of the program that said it.
@@ -296,7 +315,7 @@ struct Setter {
   bool operator()(Number RunConfig::*member) const {
     std::optional<Number> value;
     if constexpr (std::is_same_v<Number, int64_t>) {
-      value = field.rule.bytes ? number_of_bytes(text) : number<Number>(text);
+      value = field.rule.bytes ? parse_bytes(text) : number<Number>(text);
     } else {
       value = number<Number>(text);
     }
@@ -334,7 +353,7 @@ std::span<const ConfigField> config_fields() { return table(); }
 
 const ConfigField& nearest_config_field(std::string_view name) {
   return *std::min_element(table().begin(), table().end(), [&](const ConfigField& a, const ConfigField& b) {
-    return distance(name, a.name) < distance(name, b.name);
+    return edit_distance(name, a.name) < edit_distance(name, b.name);
   });
 }
 
@@ -374,6 +393,20 @@ void check(const RunConfig& c) {
     fail("config", "clip_value is {} and clip_norm is {}; one of them must be 0", c.clip_value, c.clip_norm);
   }
   optimizer_config(c).check();
+  check_precision(c);
+}
+
+void check_precision(const RunConfig& c) {
+  precision_options(c);
+  if (has_own_formats(c.policy)) {
+    // Silence would look as if they had been used.
+    const RunConfig defaults;
+    for (const char* name : {"candidates", "hi", "lo", "lo_grad", "weight_grad"}) {
+      const ConfigField& field = find_config_field(name);
+      if (field.get(c) == field.get(defaults)) continue;
+      fail("config", "policy {} has formats of its own: leave {} out", c.policy, name);
+    }
+  }
 }
 
 OptimizerConfig optimizer_config(const RunConfig& c) {
@@ -410,6 +443,24 @@ uint64_t total_steps(const RunConfig& c, uint64_t steps_per_epoch) {
     fail("config", "{} epochs of {} steps are too many to count", epochs, steps_per_epoch);
   }
   return epochs * steps_per_epoch;
+}
+
+PrecisionOptions precision_options(const RunConfig& c) {
+  PrecisionOptions options;
+  options.policy = c.policy;
+  options.candidates = has_own_formats(c.policy)
+                           ? make_candidates(c.candidates, "fp32")
+                           : make_candidates(c.candidates, c.hi, c.lo, c.lo_grad, c.weight_grad);
+  options.keep_first_last = c.keep_first_last;
+  options.overrides = parse_overrides(c.formats);
+  if (c.update == "plain") options.weights = parse_weight(c.weight);
+  if (c.accumulator != "fp32") options.accumulator = parse_format(c.accumulator);
+  options.overflow = parse_overflow(c.overflow);
+  return options;
+}
+
+std::optional<double> promotion_of(const RunConfig& c) {
+  return c.promote == "default" ? default_promotion(c.policy) : parse_promotion(c.promote);
 }
 
 std::optional<LossScale> loss_scale_of(const RunConfig& c) {

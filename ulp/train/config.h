@@ -15,6 +15,7 @@
 #include "ulp/optim/optimizer.h"
 #include "ulp/optim/schedule.h"
 #include "ulp/precision/loss_scale.h"
+#include "ulp/train/precision.h"
 
 namespace ulp {
 
@@ -43,7 +44,13 @@ struct RunConfig {
   double clip_value = 0, clip_norm = 0;  // 0: none
 
   std::string policy = "fp32";
-  std::string loss_scale = "default";
+  // "": as the candidates have it.
+  std::string candidates = "hfp8", hi = "", lo = "", lo_grad = "", weight_grad = "";
+  bool keep_first_last = false;
+  std::string formats = "";  // of single tensors, over the policy
+  std::string promote = "default", loss_scale = "default";
+  std::string update = "master", weight = "bf16";
+  std::string accumulator = "fp32", overflow = "saturate";
 
   std::string device = "cpu";
   int64_t threads = 0;  // 0: all
@@ -107,6 +114,9 @@ void apply_level(RunConfig& config, std::span<const ConfigSetting> level);
 // together (widths, shapes, kernels, devices) is checked by those who make them.
 void check(const RunConfig& config);
 
+// The part of that which concerns formats.
+void check_precision(const RunConfig& config);
+
 // What "auto" stands for is filled in: see the help of each field.
 OptimizerConfig optimizer_config(const RunConfig& config);
 Schedule schedule_of(const RunConfig& config);
@@ -123,6 +133,10 @@ AugmentChoice augment_of(const RunConfig& config);
 // Optimizer steps of the whole run.
 uint64_t total_steps(const RunConfig& config, uint64_t steps_per_epoch);
 
+// Which tensor has which format, and what else is chosen about rounding.
+PrecisionOptions precision_options(const RunConfig& config);
+// The threshold of promotion; none: off.
+std::optional<double> promotion_of(const RunConfig& config);
 // What it says of the loss scale; none where it leaves the choice to the formats ("default").
 std::optional<LossScale> loss_scale_of(const RunConfig& config);
 

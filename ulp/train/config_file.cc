@@ -14,6 +14,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/train/config.h"
+#include "ulp/train/config_toml.h"
 
 namespace ulp {
 namespace {
@@ -101,7 +102,9 @@ std::string toml_value(const ConfigField& field, const RunConfig& config) {
   return holds<std::string>(field) || field.rule.bytes || automatic || large ? quoted(field, text) : text;
 }
 
-std::string read_text(const std::string& path) {
+}  // namespace
+
+std::string read_config_text(const std::string& path) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::string text(kMostBytes + 1, '\0');
@@ -115,31 +118,37 @@ std::string read_text(const std::string& path) {
   return text;
 }
 
-}  // namespace
-
-RunConfig parse_config(std::string_view text, const std::string& path) {
-  toml::table table;
+toml::table parse_toml(std::string_view text, const std::string& path) {
   try {
-    table = toml::parse(text, path);
+    return toml::parse(text, path);
   } catch (const toml::parse_error& error) {
     fail("config", "{}:{}: {}", path, error.source().begin.line, error.description());
   }
+}
+
+ConfigSetting toml_setting(std::string_view key, const toml::node& node, uint32_t line,
+                           const std::string& path) {
+  const auto fields = config_fields();
+  const auto field =
+      std::find_if(fields.begin(), fields.end(), [&](const ConfigField& known) { return known.name == key; });
+  if (field == fields.end()) {
+    fail("config", "{}:{}: unknown key '{}'; the nearest is {}", path, line, key,
+         nearest_config_field(key).name);
+  }
+  const auto value = value_text(node, *field);
+  if (!value) {
+    fail("config", "{}:{}: {} is {}; it must be {}", path, line, field->name, type_name(node.type()),
+         wanted_type(*field));
+  }
+  return {&*field, *value, fmt::format("{}:{}: {}", path, line, field->name)};
+}
+
+RunConfig parse_config(std::string_view text, const std::string& path) {
+  const toml::table table = parse_toml(text, path);
   std::vector<Line> lines;
   for (const auto& [key, node] : table) {
     const uint32_t number = key.source().begin.line;
-    const auto fields = config_fields();
-    const auto field = std::find_if(fields.begin(), fields.end(),
-                                    [&](const ConfigField& known) { return known.name == key.str(); });
-    if (field == fields.end()) {
-      fail("config", "{}:{}: unknown key '{}'; the nearest is {}", path, number, key.str(),
-           nearest_config_field(key.str()).name);
-    }
-    const auto value = value_text(node, *field);
-    if (!value) {
-      fail("config", "{}:{}: {} is {}; it must be {}", path, number, field->name, type_name(node.type()),
-           wanted_type(*field));
-    }
-    lines.push_back({number, {&*field, *value, fmt::format("{}:{}: {}", path, number, field->name)}});
+    lines.push_back({number, toml_setting(key.str(), node, number, path)});
   }
   // The table is in the order of names; of two errors the upper one is told.
   std::stable_sort(lines.begin(), lines.end(),
@@ -151,7 +160,7 @@ RunConfig parse_config(std::string_view text, const std::string& path) {
   return config;
 }
 
-RunConfig load_config(const std::string& path) { return parse_config(read_text(path), path); }
+RunConfig load_config(const std::string& path) { return parse_config(read_config_text(path), path); }
 
 std::string config_text(const RunConfig& config) {
   RunConfig written = config;

@@ -96,6 +96,18 @@ TEST(Config, EveryFieldIsReadBackFromTheFile) {
   config.clip_value = 1;
   config.clip_norm = 123456789.5;
   config.policy = "size:0.5";
+  config.candidates = "fp8";
+  config.hi = "fp16";
+  config.lo = "fp(4,3,2)";
+  config.lo_grad = "s2fp8";
+  config.weight_grad = "fp32/bf16";
+  config.keep_first_last = true;
+  config.formats = "conv1.out=bf16 fc.*=fp(6,9,0)";
+  config.promote = "0.001";
+  config.update = "plain";
+  config.weight = "assigned";
+  config.accumulator = "fp16";
+  config.overflow = "inf";
   config.loss_scale = "dynamic:1024:7";
   config.device = "cuda";
   config.threads = 3;
@@ -170,7 +182,35 @@ TEST(Config, UnknownKeysNameTheNearest) {
   EXPECT_SAYS(parsed("\n\nepoch = 3"), "run.toml:3: unknown key 'epoch'; the nearest is epochs");
   EXPECT_SAYS(parsed("data-dir = \"x\""), "unknown key 'data-dir'; the nearest is data_dir");
   EXPECT_SAYS(parsed("[optimiser]\nlr = 1"), "unknown key 'optimiser'; the nearest is optimizer");
-  EXPECT_SAYS(find_config_field("weight"), "unknown option 'weight'");
+  EXPECT_SAYS(find_config_field("weights"), "unknown option 'weights'; the nearest is weight");
+}
+
+RunConfig with(std::initializer_list<std::pair<const char*, const char*>> settings) {
+  RunConfig config;
+  for (const auto& [name, text] : settings) set(config, name, text);
+  return config;
+}
+
+TEST(Config, FormatsThatDoNotGoTogether) {
+  EXPECT_SAYS(check(with({{"policy", "size:1"}, {"hi", "e5m2"}, {"lo", "fp16"}})), "wider than the high one");
+  EXPECT_SAYS(check(with({{"policy", "size:1"}, {"lo_grad", "fp32"}})), "wider than the high one");
+  EXPECT_SAYS(check(with({{"policy", "size:1"}, {"weight_grad", "bf16/fp32"}})), "wider than the high one");
+  EXPECT_SAYS(check(with({{"policy", "amp:bf16"}, {"lo", "e5m2"}})),
+              "amp:bf16 has formats of its own: leave lo out");
+  EXPECT_SAYS(check(with({{"candidates", "fp8"}})), "fp32 has formats of its own: leave candidates out");
+  EXPECT_SAYS(with({{"policy", "size:1.5"}}), "R must be a number from 0 to 1, got '1.5'");
+  EXPECT_SAYS(with({{"policy", "size:-0.1"}}), "R must be a number from 0 to 1");
+  EXPECT_SAYS(with({{"candidates", "int8"}}), "unknown candidates 'int8': known are hfp8, fp8, s2fp8");
+  EXPECT_SAYS(with({{"hi", "fp(9,9,0)"}}), "--hi");
+  EXPECT_SAYS(with({{"promote", "2"}}), "'2' is no threshold of promotion");
+  EXPECT_SAYS(with({{"weight", "s2fp8"}}), "weights cannot be stored as 's2fp8'");
+  EXPECT_SAYS(with({{"update", "kahan"}}), "unknown update rule 'kahan'; known: master, plain");
+  EXPECT_SAYS(with({{"accumulator", "s2fp8"}}), "--accumulator");
+  EXPECT_SAYS(with({{"overflow", "wrap"}}), "--overflow");
+  EXPECT_SAYS(with({{"formats", "conv1.out"}}), "--formats");
+  EXPECT_SAYS(with({{"loss_scale", "0"}}), "'0' is no loss scale");
+  check(
+      with({{"policy", "size:1"}, {"hi", "bf16"}, {"lo", "e4m3"}, {"lo_grad", "e5m2"}, {"promote", "off"}}));
 }
 
 TEST(Config, BrokenFiles) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <stdexcept>
 
 #include "ulp/backend/cpu/cpu.h"
 #include "ulp/backend/ref/reference.h"
@@ -19,6 +20,28 @@ const Backend& find_backend(std::string_view device) {
   fail("device", "unknown device '{}'; known: cpu, reference", device);
 }
 
+namespace {
+
+// Update kernels write codes of single numbers.
+void check_weights(const Graph& graph, std::span<const TensorFormat> formats) {
+  for (size_t i = 0; i < formats.size(); ++i) {
+    const TensorInfo& tensor = graph.tensors()[i];
+    if (tensor.kind != Kind::weight || std::holds_alternative<Plain>(formats[i].storage)) continue;
+    fail("train", "the weight '{}' cannot be stored as {}: only what products read of it can", tensor.name,
+         storage_name(formats[i].storage));
+  }
+}
+
+void widen(const Graph& graph, std::vector<TensorFormat>& formats) {
+  for (size_t i = 0; i < formats.size(); ++i) {
+    const TensorInfo& own = graph[graph.format_of({static_cast<int32_t>(i)})];
+    formats[i].operand.reset();
+    if (own.kind != Kind::weight) formats[i].storage = parse_storage("fp32");
+  }
+}
+
+}  // namespace
+
 Engine::Engine(const EngineOptions& options)
     : options_(options), memory_(std::make_unique<Memory>()), state_(std::make_unique<State>(*memory_)) {
   options.optimizer.check();
@@ -30,17 +53,47 @@ Engine::Engine(const EngineOptions& options)
   ClassifierGraph whole = build_classifier(options.model, Mode::training);
   differentiate(whole.graph, whole.loss);
   counted_ = counted_tensors(whole.graph);
-  assignment_ = parse_policy(options.policy)->assign(whole.graph);
+  first_assignment_ = assignment_ = choose_assignment(whole.graph);
   plan_training(options.model.batch);
 }
 
-std::unique_ptr<Engine::Program> Engine::make_program(int64_t examples, Mode mode) {
+Assignment Engine::choose_assignment(const Graph& whole) const {
+  const PrecisionOptions& precision = options_.precision;
+  PolicyOptions options;
+  options.candidates = precision.candidates;
+  options.keep_first_last = precision.keep_first_last;
+  options.peak = [this](const Assignment& assignment) { return peak_of(assignment); };
+  options.sensitivities = options_.sensitivities;
+  Assignment chosen = parse_policy(precision.policy, options)->assign(whole);
+  apply_overrides(precision.overrides, counted_, precision.candidates, chosen);
+  return chosen;
+}
+
+PeakUse Engine::peak_of(const Assignment& assignment) const {
+  const int64_t piece = options_.model.batch / options_.micro_batches;
+  const std::unique_ptr<Program> program = make_program(piece, Use::training, assignment);
+  const Plan& plan = *program->plan;
+  PeakUse use;
+  use.bytes = plan.peak_bytes();
+  for (const CountedTensor& tensor : counted_) {
+    const TensorId id = program->graph.graph.find(tensor.name);
+    if (!id) continue;
+    const TensorPlace& place = plan.place(id);
+    const bool there = place.first <= plan.peak_step() && place.last >= plan.peak_step();
+    if (place.home == Home::step && there) use.live.push_back(tensor.name);
+  }
+  return use;
+}
+
+std::unique_ptr<Engine::Program> Engine::make_program(int64_t examples, Use use,
+                                                      const Assignment& assignment) const {
   auto program = std::make_unique<Program>();
   ModelRequest request = options_.model;
   request.batch = examples;
-  program->graph = build_classifier(request, mode);
+  const bool training = use == Use::training;
+  program->graph = build_classifier(request, training ? Mode::training : Mode::inference);
   Graph& graph = program->graph.graph;
-  if (mode == Mode::training) {
+  if (training) {
     differentiate(graph, program->graph.loss, static_cast<int>(options_.micro_batches));
     add_updates(graph, update_attrs(options_.optimizer), state_names(make_optimizer(options_.optimizer)),
                 options_.clip_norm);
@@ -53,35 +106,107 @@ std::unique_ptr<Engine::Program> Engine::make_program(int64_t examples, Mode mod
   plan.workspace = options_.workspace;
   plan.fused_backward = options_.fused_backward;
   plan.micro_batches = static_cast<int>(options_.micro_batches);
+  plan.overflow = options_.precision.overflow;
+  plan.accumulator = options_.precision.accumulator;
   plan.results = {program->graph.sums};
-  program->plan = std::make_unique<Plan>(graph, resolve_formats(graph, assignment_), plan);
+  if (options_.keep_gradients) {
+    for (size_t i = 0; i < graph.tensor_count(); ++i) {
+      if (graph.tensors()[i].kind == Kind::weight_grad) plan.results.push_back({static_cast<int32_t>(i)});
+    }
+  }
+  std::vector<TensorFormat> formats = resolve_formats(graph, assignment, options_.precision.weights);
+  check_weights(graph, formats);
+  if (use == Use::evaluation_fp32) widen(graph, formats);
+  program->plan = std::make_unique<Plan>(graph, std::move(formats), plan);
   program->executor = std::make_unique<Executor>(*program->plan);
   return program;
+}
+
+void Engine::add_program(Programs& programs, int64_t examples, Use use, const Assignment& assignment) const {
+  if (examples > 0 && !programs.contains(examples)) {
+    programs.emplace(examples, make_program(examples, use, assignment));
+  }
 }
 
 void Engine::plan_training(int64_t examples) {
   const int64_t piece = options_.model.batch / options_.micro_batches;
   for (const int64_t size : {std::min(piece, examples), examples % piece}) {
-    if (size > 0 && !training_.contains(size)) training_.emplace(size, make_program(size, Mode::training));
+    add_program(training_, size, Use::training, assignment_);
   }
 }
 
 void Engine::plan_evaluation(int64_t examples) {
-  if (!evaluation_.contains(examples)) evaluation_.emplace(examples, make_program(examples, Mode::inference));
+  add_program(evaluation_, examples, Use::evaluation, assignment_);
+  if (!computes_in_fp32()) plan_evaluation_fp32(examples);
+}
+
+void Engine::plan_evaluation_fp32(int64_t examples) {
+  size_t most = 0;
+  for (const auto& [size, program] : training_) most = std::max(most, program->plan->step_bytes());
+  for (int64_t piece = examples;; piece = (piece + 1) / 2) {
+    const bool had = evaluation_fp32_.contains(piece);
+    add_program(evaluation_fp32_, piece, Use::evaluation_fp32, assignment_);
+    if (piece == 1 || evaluation_fp32_.at(piece)->plan->step_bytes() <= most) {
+      add_program(evaluation_fp32_, examples % piece, Use::evaluation_fp32, assignment_);
+      pieces_[examples] = piece;
+      return;
+    }
+    if (!had) evaluation_fp32_.erase(piece);
+  }
+}
+
+bool Engine::computes_in_fp32() const {
+  return std::all_of(assignment_.storage.begin(), assignment_.storage.end(),
+                     [](const auto& entry) { return is_fp32(entry.second); });
+}
+
+size_t Engine::arena_bytes() const {
+  size_t bytes = 0;
+  for (const auto* programs : {&training_, &evaluation_, &evaluation_fp32_}) {
+    for (const auto& [examples, program] : *programs) bytes = std::max(bytes, program->plan->step_bytes());
+  }
+  return bytes;
+}
+
+void Engine::bind() {
+  for (auto* programs : {&training_, &evaluation_, &evaluation_fp32_}) {
+    for (auto& [examples, program] : *programs) program->executor->bind(*state_, arena_.data());
+  }
 }
 
 void Engine::allocate() {
-  size_t arena = 0;
-  for (auto* programs : {&training_, &evaluation_}) {
-    for (auto& [examples, program] : *programs) {
-      state_->add(*program->plan, options_.seed);
-      arena = std::max(arena, program->plan->step_bytes());
-    }
+  for (auto* programs : {&training_, &evaluation_, &evaluation_fp32_}) {
+    for (auto& [examples, program] : *programs) state_->add(*program->plan, options_.seed);
   }
-  arena_ = memory_->allocate(arena);
-  for (auto* programs : {&training_, &evaluation_}) {
-    for (auto& [examples, program] : *programs) program->executor->bind(*state_, arena_.data());
+  arena_ = memory_->allocate(arena_bytes());
+  bind();
+}
+
+void Engine::set_assignment(Assignment assignment) {
+  // All new plans first: if one cannot be made, nothing has changed.
+  Programs training, evaluation, evaluation_fp32;
+  for (const auto& [examples, program] : training_)
+    add_program(training, examples, Use::training, assignment);
+  for (const auto& [examples, program] : evaluation_)
+    add_program(evaluation, examples, Use::evaluation, assignment);
+  // Plans in fp32 differ only where weights are stored otherwise.
+  const bool weights_follow = options_.precision.weights.rule == WeightStorage::Rule::assigned;
+  for (const auto& [examples, program] : evaluation_fp32_) {
+    if (weights_follow) add_program(evaluation_fp32, examples, Use::evaluation_fp32, assignment);
   }
+  earlier_peak_ = planned_peak_bytes();
+  assignment_ = std::move(assignment);
+  training_.swap(training);
+  evaluation_.swap(evaluation);
+  last_run_ = nullptr;
+  if (weights_follow) evaluation_fp32_.swap(evaluation_fp32);
+  // Between steps the arena holds nothing. It goes before a larger one comes, and before weights are converted beside it.
+  if (weights_follow || arena_bytes() > arena_.bytes()) {
+    arena_ = {};
+    if (weights_follow) earlier_peak_ = std::max(earlier_peak_, state_->convert(training_plan()));
+    arena_ = memory_->allocate(arena_bytes());
+  }
+  bind();
 }
 
 const Plan& Engine::training_plan() const { return *training_.rbegin()->second->plan; }
@@ -89,7 +214,7 @@ const Plan& Engine::training_plan() const { return *training_.rbegin()->second->
 PlanBytes Engine::planned_bytes() const {
   const Plan& training = training_plan();
   const Plan* most = &training;
-  for (const auto* programs : {&training_, &evaluation_}) {
+  for (const auto* programs : {&training_, &evaluation_, &evaluation_fp32_}) {
     for (const auto& [examples, program] : *programs) {
       if (program->plan->step_bytes() > most->step_bytes()) most = program->plan.get();
     }
@@ -103,11 +228,7 @@ PlanBytes Engine::planned_bytes() const {
 }
 
 size_t Engine::planned_peak_bytes() const {
-  size_t arena = 0;
-  for (const auto* programs : {&training_, &evaluation_}) {
-    for (const auto& [examples, program] : *programs) arena = std::max(arena, program->plan->step_bytes());
-  }
-  return training_plan().state_bytes() + arena;
+  return std::max(earlier_peak_, training_plan().state_bytes() + arena_bytes());
 }
 
 BatchResult Engine::run(Program& program, const StepState& step, const Examples32& examples, size_t first,
@@ -128,7 +249,8 @@ BatchResult Engine::train(const StepState& step, const Examples32& examples, con
   BatchResult result;
   StepState state = step;
   // Graphs of all batch sizes number their tensors alike.
-  stats_.assign(training_plan().graph().tensor_count(), {});
+  stats_.assign(graph().tensor_count(), {});
+  elements_.assign(graph().tensor_count(), 0);
   for (size_t first = 0; first < total; first += whole, ++state.micro_batch) {
     const size_t count = std::min(whole, total - first);
     Program& program = *training_.at(static_cast<int64_t>(count));
@@ -142,7 +264,13 @@ BatchResult Engine::train(const StepState& step, const Examples32& examples, con
     result.loss += part.loss;
     result.correct += part.correct;
     result.updated = part.updated;
-    for (size_t i = 0; i < stats_.size(); ++i) stats_[i].merge(program.executor->stats()[i]);
+    for (size_t i = 0; i < stats_.size(); ++i) {
+      const TensorInfo& tensor = program.graph.graph.tensors()[i];
+      const bool once = tensor.kind == Kind::weight || tensor.kind == Kind::weight_grad;
+      stats_[i].merge(program.executor->stats()[i]);
+      elements_[i] = tensor.elements() + (once ? 0 : elements_[i]);
+    }
+    last_run_ = &program;
     if (!last || result.updated) continue;
     if (verdict && !verdict(program.graph.graph, stats_)) continue;
     program.executor->run(state, Phase::update, Phase::update);
@@ -151,9 +279,33 @@ BatchResult Engine::train(const StepState& step, const Examples32& examples, con
   return result;
 }
 
+std::vector<float> Engine::gradient(const std::string& weight) const {
+  if (last_run_ == nullptr || !options_.keep_gradients) {
+    throw std::logic_error("no gradients are kept, or there was no step");
+  }
+  const Graph& graph = last_run_->graph.graph;
+  const TensorId id = graph[graph.find(weight)].grad;
+  return last_run_->executor->values(id);
+}
+
 BatchResult Engine::evaluate(const StepState& step, const Examples32& examples) {
   return run(*evaluation_.at(static_cast<int64_t>(examples.labels.size())), step, examples, 0,
              Phase::forward);
+}
+
+BatchResult Engine::evaluate_fp32(const StepState& step, const Examples32& examples) {
+  if (computes_in_fp32()) return evaluate(step, examples);
+  const size_t total = examples.labels.size();
+  const auto piece = static_cast<size_t>(pieces_.at(static_cast<int64_t>(total)));
+  BatchResult result;
+  for (size_t first = 0; first < total; first += piece) {
+    const size_t count = std::min(piece, total - first);
+    Program& program = *evaluation_fp32_.at(static_cast<int64_t>(count));
+    const BatchResult part = run(program, step, examples, first, Phase::forward);
+    result.loss += part.loss;
+    result.correct += part.correct;
+  }
+  return result;
 }
 
 }  // namespace ulp

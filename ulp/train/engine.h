@@ -14,7 +14,9 @@
 #include "ulp/optim/optimizer.h"
 #include "ulp/plan/plan.h"
 #include "ulp/precision/assignment.h"
+#include "ulp/precision/policy.h"
 #include "ulp/train/executor.h"
+#include "ulp/train/precision.h"
 #include "ulp/train/state.h"
 
 namespace ulp {
@@ -22,14 +24,17 @@ namespace ulp {
 struct EngineOptions {
   ModelRequest model;  // its batch is that of training
   OptimizerConfig optimizer;
-  std::string policy = "fp32";
+  PrecisionOptions precision = {};
   std::string device = "cpu";  // cpu, or reference: the plain loops
   std::string kernels = {};    // see KernelChoice
   size_t workspace = size_t{64} << 20;
   int64_t micro_batches = 1;  // divides the batch
   double clip_norm = 0;
   bool fused_backward = false;
+  bool keep_gradients = false;  // of weights, to the end of a step: see Engine::gradient
   uint64_t seed = 0;
+  // For the policy sensitivity:R without a file.
+  std::function<std::vector<double>()> sensitivities = {};
 };
 
 // One batch as the loader makes it.
@@ -49,13 +54,19 @@ class Engine {
   // Throws an Error for options that do not go together.
   explicit Engine(const EngineOptions& options);
 
-  // Plans for a number of examples; to be called for each that will come, before allocate.
+  // Plans for a number of examples; to be called for each that will come, before allocate. Evaluation is planned in the
+  // engine's formats and in fp32: there in pieces, so that it takes no more memory than training.
   void plan_training(int64_t examples);
   void plan_evaluation(int64_t examples);
   // The state, and the arena.
   void allocate();
 
-  // What all plans together need: state and the largest arena.
+  // Other formats from now on: new plans, and a new arena where they need a larger one. Weights that are stored in another
+  // format then are rounded to it. To be called between steps, after allocate.
+  void set_assignment(Assignment assignment);
+
+  // What all plans together need: state and the largest arena. After a change of formats it is the most that was needed
+  // up to now, with what the change itself took.
   size_t planned_peak_bytes() const;
   // Of the plan that needs most.
   PlanBytes planned_bytes() const;
@@ -63,6 +74,9 @@ class Engine {
   const Plan& training_plan() const;  // of the full batch
   State& state() { return *state_; }
   const Assignment& assignment() const { return assignment_; }
+  // The policy's, before anything was changed.
+  const Assignment& first_assignment() const { return first_assignment_; }
+  const ModelRequest& model() const { return options_.model; }
   // Of the tensors that the papers count, at the full batch: the fraction of elements stored low.
   double low_ratio() const { return ulp::low_ratio(counted_, assignment_); }
   std::span<const CountedTensor> counted() const { return counted_; }
@@ -73,7 +87,18 @@ class Engine {
   // A step: the gradient of the mean loss over the examples, and, unless the verdict is against it, the update with the
   // scalars of `step`. With fused backward there is no moment to ask at, and none is.
   BatchResult train(const StepState& step, const Examples32& examples, const Verdict& verdict = {});
+  // Of the last step: what was reported, by tensor of the training graph, and how many elements were written.
+  const Graph& graph() const { return training_plan().graph(); }
+  std::span<const EncodeStats> stats() const { return stats_; }
+  std::span<const uint64_t> elements() const { return elements_; }
+  // Of a weight in the last step, as the update reads it but for the loss scale. Needs keep_gradients.
+  std::vector<float> gradient(const std::string& weight) const;
+
   BatchResult evaluate(const StepState& step, const Examples32& examples);
+  // With all tensors in fp32 but the weights as they are stored.
+  BatchResult evaluate_fp32(const StepState& step, const Examples32& examples);
+  // Whether that would be the same.
+  bool computes_in_fp32() const;
 
  private:
   // A graph of one batch size, its plan, and what runs it.
@@ -82,7 +107,17 @@ class Engine {
     std::unique_ptr<Plan> plan;
     std::unique_ptr<Executor> executor;
   };
-  std::unique_ptr<Program> make_program(int64_t examples, Mode mode);
+  using Programs = std::map<int64_t, std::unique_ptr<Program>>;  // by examples
+  // Training, evaluation in the formats of an assignment, or with all computed in fp32 from the weights as they are
+  // stored under it.
+  enum class Use : uint8_t { training, evaluation, evaluation_fp32 };
+  std::unique_ptr<Program> make_program(int64_t examples, Use use, const Assignment& assignment) const;
+  void add_program(Programs& programs, int64_t examples, Use use, const Assignment& assignment) const;
+  void plan_evaluation_fp32(int64_t examples);
+  Assignment choose_assignment(const Graph& whole) const;
+  PeakUse peak_of(const Assignment& assignment) const;
+  size_t arena_bytes() const;
+  void bind();
   BatchResult run(Program& program, const StepState& step, const Examples32& examples, size_t first,
                   Phase last);
 
@@ -90,10 +125,14 @@ class Engine {
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<State> state_;
   std::vector<CountedTensor> counted_;
-  Assignment assignment_;
-  std::map<int64_t, std::unique_ptr<Program>> training_, evaluation_;  // by examples
-  std::vector<EncodeStats> stats_;                                     // of the step, over its micro-batches
+  Assignment first_assignment_, assignment_;
+  Programs training_, evaluation_, evaluation_fp32_;
+  std::map<int64_t, int64_t> pieces_;  // by examples, how many are evaluated in fp32 at a time
+  std::vector<EncodeStats> stats_;     // of the step, over its micro-batches
+  std::vector<uint64_t> elements_;     // by tensor, that the step wrote
+  const Program* last_run_ = nullptr;  // of training
   Block arena_;
+  size_t earlier_peak_ = 0;  // before the last change of formats, and during it
 };
 
 // The backend of a name: cpu, reference. Throws an Error for another.

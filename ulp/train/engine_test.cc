@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -138,6 +139,150 @@ TEST(Engine, ForcedKernelsAreUsed) {
   }
 }
 
+EngineOptions narrow(const std::string& model, int64_t batch, const std::string& policy) {
+  EngineOptions made = options(model, batch);
+  made.precision.policy = policy;
+  return made;
+}
+
+// All that are low and forward, every other one promoted.
+Assignment half_promoted(const Engine& engine) {
+  Assignment assignment = engine.assignment();
+  bool odd = false;
+  for (const CountedTensor& tensor : engine.counted()) {
+    if (tensor.kind != Kind::activation && tensor.kind != Kind::weight) continue;
+    if (assignment.is_low(tensor.name) && (odd = !odd)) assignment.promote(tensor.name);
+  }
+  return assignment;
+}
+
+void copy_state(const State& from, State& to) {
+  for (const Kind kind : {Kind::weight, Kind::statistic, Kind::optimizer}) to.restore(from.copy(kind));
+}
+
+TEST(Engine, AfterAChangeOfFormatsIsAsIfItHadHadThemAllAlong) {
+  const Data data(8);
+  for (const char* model : {"resnet8", "shufflenetv2", "squeezenet"}) {
+    SCOPED_TRACE(model);
+    const EngineOptions made = narrow(model, 8, "size:1");
+    Engine engine(made);
+    engine.plan_evaluation(8);
+    engine.allocate();
+    engine.train(step_state(made, 0), data.examples());
+    const Assignment promoted = half_promoted(engine);
+    ASSERT_NE(promoted.storage, engine.assignment().storage);
+    const size_t before = engine.planned_peak_bytes();
+    engine.set_assignment(promoted);
+    EXPECT_GT(engine.planned_peak_bytes(), before);
+    EXPECT_EQ(engine.memory().peak(), engine.planned_peak_bytes());
+    EXPECT_EQ(engine.memory().in_use(), engine.planned_peak_bytes());
+
+    Engine other(made);
+    other.plan_evaluation(8);
+    other.allocate();
+    other.set_assignment(promoted);
+    copy_state(engine.state(), other.state());
+    for (uint64_t step = 1; step < 3; ++step) {
+      EXPECT_EQ(engine.train(step_state(made, step), data.examples()).loss,
+                other.train(step_state(made, step), data.examples()).loss);
+    }
+    for (const auto& [name, slot] : engine.state().slots()) {
+      EXPECT_EQ(slot.values(), other.state().find(name).values()) << name;
+    }
+    EXPECT_EQ(engine.evaluate(step_state(made, 3), data.examples()).loss,
+              other.evaluate(step_state(made, 3), data.examples()).loss);
+    // And back, which a run never does: the arena stays, and the peak is what it was.
+    engine.set_assignment(engine.first_assignment());
+    EXPECT_EQ(engine.memory().peak(), engine.planned_peak_bytes());
+  }
+}
+
+TEST(Engine, StoredWeightsFollowTheirFormat) {
+  const Data data(8);
+  EngineOptions made = narrow("resnet8", 8, "size:1");
+  made.precision.weights.rule = WeightStorage::Rule::assigned;
+  Engine engine(made);
+  engine.plan_evaluation(8);
+  engine.allocate();
+  const std::string name = "conv1.weight";
+  const Storage low = engine.assignment().storage_of(name), high = engine.assignment().high_of(name);
+  EXPECT_EQ(engine.state().find(name).storage, low);
+  engine.train(step_state(made, 0), data.examples());
+  const std::vector<float> values = weights(engine, name);
+  Assignment assignment = engine.assignment();
+  assignment.promote(name);
+  engine.set_assignment(assignment);
+  EXPECT_EQ(engine.state().find(name).storage, high);
+  EXPECT_EQ(weights(engine, name), values);  // the high format holds all that the low one does
+  EXPECT_EQ(engine.memory().peak(), engine.planned_peak_bytes());
+  EXPECT_TRUE(std::isfinite(engine.train(step_state(made, 1), data.examples()).loss));
+  EXPECT_NE(weights(engine, name), values);
+}
+
+TEST(Engine, NamedWeightsAreStoredSo) {
+  const Data data(8);
+  EngineOptions made = narrow("lenet", 8, "fp32");
+  made.precision.weights = {WeightStorage::Rule::named, parse_storage("bf16")};
+  Engine engine(made);
+  engine.allocate();
+  for (const auto& [name, slot] : engine.state().slots()) {
+    EXPECT_EQ(slot.storage, parse_storage(slot.kind == Kind::weight ? "bf16" : "fp32")) << name;
+  }
+  EXPECT_EQ(engine.memory().peak(), engine.planned_peak_bytes());
+  // Only what adapts to whole tensors cannot be updated number by number.
+  made.precision.weights.format = parse_storage("s2fp8");
+  EXPECT_THROW(Engine{made}, Error);
+}
+
+TEST(Engine, EvaluatesInFp32AsAnEngineInFp32Does) {
+  const Data data(8);
+  for (const char* model : {"resnet8", "mobilenetv2"}) {
+    const EngineOptions made = narrow(model, 8, "size:1"), wide = narrow(model, 8, "fp32");
+    Engine engine(made), fp32(wide);
+    for (Engine* one : {&engine, &fp32}) {
+      one->plan_evaluation(8);
+      one->allocate();
+    }
+    for (uint64_t step = 0; step < 2; ++step) engine.train(step_state(made, step), data.examples());
+    copy_state(engine.state(), fp32.state());
+    EXPECT_FALSE(engine.computes_in_fp32());
+    EXPECT_TRUE(fp32.computes_in_fp32());
+    const BatchResult own = engine.evaluate(step_state(made, 2), data.examples()),
+                      same = engine.evaluate_fp32(step_state(made, 2), data.examples()),
+                      expected = fp32.evaluate(step_state(wide, 2), data.examples());
+    EXPECT_NE(own.loss, expected.loss);
+    // In pieces oneDNN may add up in another order.
+    EXPECT_NEAR(same.loss, expected.loss, 1e-5 * expected.loss);
+    EXPECT_EQ(same.correct, expected.correct);
+    EXPECT_EQ(engine.memory().peak(), engine.planned_peak_bytes());
+  }
+}
+
+TEST(Engine, CountsElementsOverMicroBatches) {
+  const Data data(12);
+  for (const int64_t micro_batches : {1, 2, 4}) {
+    EngineOptions made = narrow("resnet8", 8, "size:1");
+    made.micro_batches = micro_batches;
+    made.keep_gradients = true;
+    Engine engine(made);
+    engine.plan_training(6);
+    engine.allocate();
+    const Examples32 six{std::span(data.images).first(size_t{6} * 3 * 32 * 32),
+                         std::span(data.labels).first(6)};
+    engine.train(step_state(made, 0), six, [](const Graph&, auto) { return false; });
+    for (const CountedTensor& tensor : engine.counted()) {
+      const TensorId id = engine.graph().find(tensor.name);
+      if (!id) continue;
+      const bool forward = tensor.kind == Kind::activation || tensor.kind == Kind::activation_grad;
+      EXPECT_EQ(engine.elements()[static_cast<size_t>(id.index)],
+                forward ? tensor.elements / 8 * 6 : tensor.elements)
+          << tensor.name << " in " << micro_batches;
+    }
+    const std::vector<float> gradient = engine.gradient("conv1.weight");
+    EXPECT_TRUE(std::any_of(gradient.begin(), gradient.end(), [](float value) { return value != 0; }));
+  }
+}
+
 class CheckpointTest : public testing::Test {
  protected:
   std::string path(const std::string& name) const { return folder_ / name; }
@@ -145,6 +290,9 @@ class CheckpointTest : public testing::Test {
     std::map<std::string, std::vector<float>> values;
     for (const auto& [name, slot] : engine.state().slots()) values[name] = slot.values();
     return values;
+  }
+  static RunProgress load(const std::string& file, const std::string& run, Engine& engine) {
+    return load_checkpoint(file, run, [&](const RunProgress&) -> State& { return engine.state(); });
   }
   TempFolder folder_;
 };
@@ -164,13 +312,14 @@ TEST_F(CheckpointTest, GivesBackEveryBit) {
   progress.epoch_examples = 9;
   progress.best_test_acc = 1.0 / 3;
   progress.final_test_acc = 0.25;
+  progress.promoted = {"conv1.out", "fc.weight"};
   save_checkpoint(path("a"), "m", engine.state(), progress);
   EngineOptions other_seed = made;
   other_seed.seed = 4;
   Engine other(other_seed);
   other.allocate();
   EXPECT_NE(all(engine), all(other));
-  EXPECT_EQ(load_checkpoint(path("a"), "m", other.state()), progress);
+  EXPECT_EQ(load(path("a"), "m", other), progress);
   EXPECT_EQ(all(engine), all(other));
 }
 
@@ -180,11 +329,11 @@ TEST_F(CheckpointTest, OfAnotherModelChangesNothing) {
   lenet.allocate();
   save_checkpoint(path("a"), "m", engine.state(), {});
   const auto before = all(lenet);
-  EXPECT_THROW(load_checkpoint(path("a"), "m", lenet.state()), Error);
-  EXPECT_THROW(load_checkpoint(path("a"), "n", engine.state()), Error);
-  EXPECT_THROW(load_checkpoint(path("none"), "m", engine.state()), Error);
+  EXPECT_THROW(load(path("a"), "m", lenet), Error);
+  EXPECT_THROW(load(path("a"), "n", engine), Error);
+  EXPECT_THROW(load(path("none"), "m", engine), Error);
   save_tensors(path("foreign"), {}, {});
-  EXPECT_THROW(load_checkpoint(path("foreign"), "m", engine.state()), Error);
+  EXPECT_THROW(load(path("foreign"), "m", engine), Error);
   EXPECT_EQ(all(lenet), before);
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ulp/tensor/stored.h"
+
 namespace ulp {
 
 Executor::Executor(const Plan& plan)
@@ -55,6 +57,14 @@ void Executor::run(const StepState& state, Phase first, Phase last) {
 
 std::span<const float> Executor::result(TensorId id) const {
   return {reinterpret_cast<const float*>(data_[static_cast<size_t>(id.index)]), plan_.graph()[id].elements()};
+}
+
+std::vector<float> Executor::values(TensorId id) const {
+  const Storage& storage = plan_.formats()[static_cast<size_t>(id.index)].storage;
+  std::vector<float> values(plan_.graph()[id].elements());
+  const StoredParts parts = stored_parts(storage, data_[static_cast<size_t>(id.index)], values.size());
+  decode(storage, parts.codes, parts.side, values);
+  return values;
 }
 
 }  // namespace ulp

@@ -27,6 +27,8 @@ class Executor {
 
   // A real tensor that the plan keeps to the end of a step, in fp32.
   std::span<const float> result(TensorId id) const;
+  // One that is kept, decoded from whatever it is stored as.
+  std::vector<float> values(TensorId id) const;
   std::span<const EncodeStats> stats() const { return stats_; }
 
  private:

@@ -32,7 +32,9 @@ struct StepReport {
 struct EpochReport {
   uint64_t epoch = 0, step = 0;
   double train_loss = 0, train_acc = 0, test_loss = 0, test_acc = 0;
-  double low_ratio = 0;  // fraction of the papers' elements stored in the low format
+  bool narrow = false;       // not all tensors are fp32
+  double test_acc_fp32 = 0;  // the same weights computed in fp32
+  double low_ratio = 0;      // fraction of the papers' elements stored in the low format
   size_t peak_bytes = 0;
   double seconds = 0, examples_per_second = 0;
   bool best = false;  // the best test accuracy so far

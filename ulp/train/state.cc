@@ -1,17 +1,19 @@
 #include "ulp/train/state.h"
 
+#include <algorithm>
+
 #include "ulp/base/error.h"
+#include "ulp/tensor/stored.h"
 #include "ulp/train/init.h"
 
 namespace ulp {
 
 std::span<uint8_t> StateSlot::codes() const {
-  return {block.data(), storage_size(storage, shape.elements()).code_bytes};
+  return stored_parts(storage, block.data(), shape.elements()).codes;
 }
 
 std::span<uint32_t> StateSlot::side() const {
-  const StorageSize size = storage_size(storage, shape.elements());
-  return {reinterpret_cast<uint32_t*>(block.data() + aligned_bytes(size.code_bytes)), size.side_words};
+  return stored_parts(storage, block.data(), shape.elements()).side;
 }
 
 std::vector<float> StateSlot::values() const {
@@ -43,6 +45,39 @@ void State::add(const Plan& plan, uint64_t seed) {
       encode(storage, {}, values, slot.codes(), slot.side());
     }
     slots_.emplace(tensor.name, std::move(slot));
+  }
+}
+
+size_t State::convert(const Plan& plan) {
+  const Graph& graph = plan.graph();
+  size_t most = memory_.in_use();
+  for (size_t i = 0; i < graph.tensor_count(); ++i) {
+    const TensorId id{static_cast<int32_t>(i)};
+    const TensorPlace& place = plan.place(id);
+    if (place.home != Home::state || place.root != id) continue;
+    StateSlot& slot = slots_.at(graph[id].name);
+    const Storage& storage = plan.formats()[i].storage;
+    if (slot.storage == storage) continue;
+    const std::vector<float> values = slot.values();
+    most = std::max(most, memory_.in_use() + aligned_bytes(place.bytes));
+    StateSlot made{slot.name, slot.shape, slot.kind, storage, memory_.allocate(place.bytes)};
+    encode(storage, {}, values, made.codes(), made.side());
+    slot = std::move(made);
+  }
+  return most;
+}
+
+StateCopy State::copy(Kind kind) const {
+  StateCopy copy;
+  for (const auto& [name, slot] : slots_) {
+    if (slot.kind == kind) copy[name].assign(slot.block.data(), slot.block.data() + slot.block.bytes());
+  }
+  return copy;
+}
+
+void State::restore(const StateCopy& copy) {
+  for (const auto& [name, bytes] : copy) {
+    std::copy(bytes.begin(), bytes.end(), find(name).block.data());
   }
 }
 

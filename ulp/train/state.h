@@ -25,6 +25,9 @@ struct StateSlot {
   std::vector<float> values() const;
 };
 
+// The bytes of some slots, by name.
+using StateCopy = std::map<std::string, std::vector<uint8_t>>;
+
 class State {
  public:
   explicit State(Memory& memory) : memory_(memory) {}
@@ -32,6 +35,14 @@ class State {
   // Makes slots for what the plan has at Home::state and there is none for yet, and fills them as they start. Throws an
   // Error where one of that name has another shape or storage.
   void add(const Plan& plan, uint64_t seed);
+
+  // Gives each slot the storage that the plan has for it, rounding to nearest where that holds less. One after the other,
+  // the old and the new beside each other: returns the most memory that was in use, all state counted.
+  size_t convert(const Plan& plan);
+
+  // The slots of a kind, to put them back as they were.
+  StateCopy copy(Kind kind) const;
+  void restore(const StateCopy& copy);
 
   // Throws an Error where there is none.
   const StateSlot& find(const std::string& name) const;

@@ -1,7 +1,6 @@
 #include "ulp/train/trainer.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -11,7 +10,11 @@
 #include "ulp/base/file.h"
 #include "ulp/base/parallel.h"
 #include "ulp/optim/schedule.h"
+#include "ulp/train/checkup.h"
 #include "ulp/train/process.h"
+#include "ulp/train/scaling.h"
+#include "ulp/train/sensitivity.h"
+#include "ulp/train/setup.h"
 
 namespace ulp {
 namespace {
@@ -27,94 +30,21 @@ double wall_time() {
 // Where evaluation rounds stochastically, its words are not those of the next step.
 constexpr uint64_t kEvaluationSeed = 0x6576616C75617465u;
 
-// Everything that decides a bit, as far as it is chosen. Where the run and its data lie, and what it writes beside, may
-// change.
-std::string run_text(const RunConfig& config) {
-  constexpr std::array<std::string_view, 5> free = {"out", "data_dir", "threads", "checkpoint_every",
-                                                    "tensorboard"};
+// The worst ones by name, the rest by number: all of them stand in the metrics.
+std::string promotion_text(std::span<const Promotion> promotions, uint64_t step, size_t bytes) {
+  constexpr size_t kShown = 3;
+  std::vector<Promotion> worst(promotions.begin(), promotions.end());
+  std::stable_sort(worst.begin(), worst.end(), [](const Promotion& a, const Promotion& b) {
+    return a.overflow_ratio > b.overflow_ratio;
+  });
   std::string text;
-  for (const ConfigField& field : config_fields()) {
-    if (std::find(free.begin(), free.end(), field.name) != free.end()) continue;
-    // Of the two that end a run one holds.
-    if (field.name == (config.steps > 0 ? "epochs" : "steps")) continue;
-    text += fmt::format("{}{} {}", text.empty() ? "" : "; ", field.name, field.get(config));
+  for (size_t i = 0; i < std::min(kShown, worst.size()); ++i) {
+    text += fmt::format("{}{} to {} ({:.2g}% overflowed)", i == 0 ? "" : ", ", worst[i].tensor,
+                        storage_name(worst[i].to), 100 * worst[i].overflow_ratio);
   }
-  return text;
-}
-
-// And what the data decides.
-std::string data_text(const ImageSet& set) {
-  return fmt::format("; classes {}; input {}x{}x{}", set.classes, set.channels, set.height, set.width);
-}
-
-DataRequest data_request(const RunConfig& config) {
-  DataRequest request;
-  request.dir = config.data_dir;
-  if (!config.image_shape.empty()) parse_image_shape(config.image_shape, request);
-  request.seed = config.seed;
-  return request;
-}
-
-LoaderOptions loader_options(const RunConfig& config, Part part) {
-  LoaderOptions options;
-  options.batch = config.batch;
-  options.seed = config.seed;
-  if (part == Part::test) {
-    // No more examples at a time than training has, so that evaluation does not decide the memory.
-    options.batch = config.batch / config.grad_accum;
-    options.shuffle = false;
-    return options;
-  }
-  if (config.subset > 0) options.subset = config.subset;
-  const AugmentChoice augmentation = augment_of(config);
-  options.padding = augmentation.padding;
-  options.mirror = augmentation.mirror;
-  return options;
-}
-
-EngineOptions engine_options(const RunConfig& config, const ImageSet& set) {
-  EngineOptions options;
-  options.model.name = config.model;
-  options.model.width = config.width;
-  options.model.batch = config.batch;
-  options.model.image = {static_cast<int64_t>(set.channels), static_cast<int64_t>(set.height),
-                         static_cast<int64_t>(set.width)};
-  options.model.classes = static_cast<int64_t>(set.classes);
-  options.model.label_smoothing = config.label_smoothing;
-  options.optimizer = optimizer_config(config);
-  options.policy = config.policy;
-  options.device = config.device;
-  options.kernels = config.kernels;
-  options.workspace = static_cast<size_t>(config.workspace);
-  options.micro_batches = config.grad_accum;
-  options.clip_norm = config.clip_norm;
-  options.seed = config.seed;
-  return options;
-}
-
-int64_t last_batch(size_t examples, int64_t batch) {
-  const auto rest = static_cast<int64_t>(examples) % batch;
-  return rest == 0 ? batch : rest;
-}
-
-// What the run says, or what its formats need: gradients that have fewer bits than fp32 get a dynamic scale.
-LossScale choose_loss_scale(const RunConfig& config, const Engine& engine) {
-  if (const std::optional<LossScale> chosen = loss_scale_of(config)) return *chosen;
-  for (const CountedTensor& tensor : engine.counted()) {
-    const bool gradient = tensor.kind == Kind::activation_grad || tensor.kind == Kind::weight_grad;
-    if (gradient && !is_fp32(engine.assignment().storage_of(tensor.name))) return parse_loss_scale("dynamic");
-  }
-  return {};
-}
-
-// Whether a gradient did not fit in its format.
-bool gradients_overflowed(const Graph& graph, std::span<const EncodeStats> stats) {
-  for (size_t i = 0; i < stats.size(); ++i) {
-    const Kind kind = graph.tensors()[i].kind;
-    if (kind != Kind::activation_grad && kind != Kind::weight_grad) continue;
-    if (stats[i].overflow > 0 || stats[i].nan > 0) return true;
-  }
-  return false;
+  if (worst.size() > kShown) text += fmt::format(" and {} more", worst.size() - kShown);
+  return fmt::format("step {}: promoted {}; memory {:.1f} MiB", step, text,
+                     static_cast<double>(bytes) / (1 << 20));
 }
 
 }  // namespace
@@ -127,20 +57,29 @@ Trainer::Trainer(const RunConfig& config, Observer& observer) : config_(config),
   test_ = std::make_unique<Loader>(set_, Part::test, loader_options(config, Part::test));
   total_steps_ = total_steps(config, train_->batches());
   run_ = run_text(config) + data_text(set_);
-  engine_ = std::make_unique<Engine>(engine_options(config, set_));
-  engine_->plan_training(last_batch(train_->examples(), config.batch));
+  EngineOptions options = engine_options(config, set_);
+  options.sensitivities = [this] { return sensitivities(); };
+  engine_ = std::make_unique<Engine>(options);
+  plan_run(*engine_, config, train_->examples(), test_->examples());
   scaler_ = std::make_unique<LossScaler>(choose_loss_scale(config, *engine_), train_->batches());
   progress_.loss_scale = scaler_->state();
-  const int64_t test_batch =
-      std::min(config.batch / config.grad_accum, static_cast<int64_t>(test_->examples()));
-  engine_->plan_evaluation(test_batch);
-  engine_->plan_evaluation(last_batch(test_->examples(), test_batch));
+  promotion_ = promotion_of(config);
   rss_forgotten_ = forget_peak_resident();
   rss_start_ = resident_bytes();
   engine_->allocate();
 }
 
 Trainer::~Trainer() = default;
+
+// Measured once: the file is the run's own from then on.
+std::vector<double> Trainer::sensitivities() {
+  const std::string file = path("sensitivity.json");
+  if (std::error_code error; std::filesystem::exists(file, error)) return load_sensitivities(file).errors;
+  observer_.on_note("measuring how much each group of tensors disturbs the gradient when it is stored low");
+  const Sensitivities measured = measure_sensitivities(config_, set_);
+  save_sensitivities(file, measured);
+  return measured.errors;
+}
 
 std::string Trainer::path(std::string_view file) const { return config_.out + "/" + std::string(file); }
 
@@ -150,11 +89,13 @@ void Trainer::start(bool resume) {
   std::error_code error;
   const bool saved = std::filesystem::exists(last, error);
   if (error) fail("train", "cannot read {}: {}", last, error.message());
-  if (resume && saved) progress_ = load_checkpoint(last, run_, engine_->state());
+  if (resume && saved) load(last);
   if (progress_.finished) return;
-  scaler_->restore(progress_.loss_scale);
+  if (progress_.step == 0 && scaler_->measured())
+    scaler_->set(measure_loss_scale(*engine_, *train_, config_.seed));
   cut_metrics(path("metrics.jsonl"), progress_.step, progress_.epochs_done);
   metrics_ = std::make_unique<MetricsFile>(path("metrics.jsonl"));
+  open_ranges();
   if (config_.tensorboard) events_ = std::make_unique<EventWriter>(config_.out);
   const uint64_t batches = train_->batches();
   train_->seek(static_cast<uint32_t>(progress_.step / batches), progress_.step % batches);
@@ -217,6 +158,11 @@ bool Trainer::step(const std::atomic<bool>& stop) {
     return scaler_->accept(gradients_overflowed(graph, stats));
   };
   const BatchResult result = engine_->train(state, {batch.images, batch.labels}, verdict);
+  std::vector<Promotion> promotions;
+  if (promotion_) {
+    promotions = overflowing(engine_->graph(), engine_->stats(), engine_->elements(), *promotion_,
+                             engine_->assignment());
+  }
   const size_t count = batch.count();
   ++progress_.step;
   progress_.updates += result.updated ? 1 : 0;
@@ -254,12 +200,17 @@ bool Trainer::step(const std::atomic<bool>& stop) {
     events_->scalar("train/loss", report.step, static_cast<float>(report.loss), wall_time());
     events_->scalar("train/lr", report.step, static_cast<float>(report.lr), wall_time());
   }
+  if (ranges_)
+    ranges_->write(range_record(report), total_steps_, !promotions.empty() || !std::isfinite(report.loss));
   observer_.on_step(report);
+  if (!promotions.empty()) promote(promotions);
   if (!std::isfinite(report.loss)) {
     observer_.on_note(fmt::format("the loss of step {} is {}", report.step, report.loss));
+    report_trouble();
   }
   if (scaler_->stuck()) {
     save("last.safetensors");
+    report_trouble();
     fail("train",
          "the gradients of {} steps in a row overflowed, the last at a loss scale of {}: choose a lower "
          "--lr, a smaller "
@@ -272,6 +223,64 @@ bool Trainer::step(const std::atomic<bool>& stop) {
     save("last.safetensors");
   }
   return true;
+}
+
+void Trainer::open_ranges() {
+  const Graph& graph = engine_->graph();
+  std::vector<RangedTensor> tensors;
+  const Assignment& first = engine_->first_assignment();
+  for (const CountedTensor& tensor : engine_->counted()) {
+    const Storage storage = first.storage_of(tensor.name);
+    const TensorId id = graph.find(tensor.name);
+    if (is_fp32(storage) || !id) continue;
+    ranged_.push_back(id);
+    tensors.push_back({tensor.name, tensor.kind, tensor.elements, storage_name(storage),
+                       storage_name(first.high_of(tensor.name))});
+  }
+  if (tensors.empty()) return;
+  const RangedModel model{engine_->model().image, engine_->model().classes};
+  ranges_ = std::make_unique<RangeFile>(path("ranges.bin"), model, tensors, progress_.step);
+}
+
+RangeRecord Trainer::range_record(const StepReport& report) const {
+  RangeRecord record;
+  record.step = report.step;
+  record.loss = report.loss;
+  record.scale = report.scale;
+  record.skipped = report.skipped;
+  for (const TensorId id : ranged_) {
+    const auto at = static_cast<size_t>(id.index);
+    record.tensors.push_back(tensor_range(engine_->stats()[at], engine_->elements()[at]));
+  }
+  return record;
+}
+
+void Trainer::promote(std::span<const Promotion> promotions) {
+  Assignment assignment = engine_->assignment();
+  for (const Promotion& promotion : promotions) {
+    metrics_->write({{"event", "promote"},
+                     {"step", progress_.step},
+                     {"tensor", promotion.tensor},
+                     {"from", storage_name(promotion.from)},
+                     {"to", storage_name(promotion.to)},
+                     {"overflow_ratio", promotion.overflow_ratio}});
+    assignment.promote(promotion.tensor);
+    progress_.promoted.push_back(promotion.tensor);
+  }
+  try {
+    engine_->set_assignment(std::move(assignment));
+  } catch (const Error&) {
+    // More memory than there is. What was trained is not lost.
+    save("last.safetensors");
+    throw;
+  }
+  observer_.on_note(promotion_text(promotions, progress_.step, engine_->memory().in_use()));
+}
+
+void Trainer::report_trouble() {
+  if (troubled_ || !ranges_) return;
+  troubled_ = true;
+  observer_.on_note(doctor_report(config_.out));
 }
 
 bool Trainer::end_epoch(const std::atomic<bool>& stop) {
@@ -289,6 +298,8 @@ bool Trainer::end_epoch(const std::atomic<bool>& stop) {
       static_cast<double>(progress_.epoch_correct) / static_cast<double>(progress_.epoch_examples);
   report.test_loss = evaluation.loss;
   report.test_acc = evaluation.accuracy;
+  report.narrow = !engine_->computes_in_fp32();
+  report.test_acc_fp32 = evaluation.accuracy_fp32;
   report.low_ratio = engine_->low_ratio();
   report.peak_bytes = engine_->memory().peak();
   report.seconds = now() - epoch_started_;
@@ -300,6 +311,7 @@ bool Trainer::end_epoch(const std::atomic<bool>& stop) {
                    {"train_acc", report.train_acc},
                    {"test_loss", report.test_loss},
                    {"test_acc", report.test_acc},
+                   {"test_acc_fp32", report.test_acc_fp32},
                    {"low_ratio", report.low_ratio},
                    {"peak_bytes", report.peak_bytes},
                    {"seconds", report.seconds},
@@ -308,6 +320,7 @@ bool Trainer::end_epoch(const std::atomic<bool>& stop) {
     events_->scalar("train/accuracy", report.step, static_cast<float>(report.train_acc), wall_time());
     events_->scalar("test/loss", report.step, static_cast<float>(report.test_loss), wall_time());
     events_->scalar("test/accuracy", report.step, static_cast<float>(report.test_acc), wall_time());
+    events_->scalar("test/accuracy-fp32", report.step, static_cast<float>(report.test_acc_fp32), wall_time());
     events_->flush();
   }
   progress_.epochs_done = report.epoch;
@@ -355,27 +368,40 @@ bool Trainer::evaluate_all(const std::atomic<bool>* stop, Evaluation& result) {
   state.seed = config_.seed ^ kEvaluationSeed;
   state.step = static_cast<uint32_t>(progress_.step);
   double loss = 0;
-  uint64_t correct = 0;
+  uint64_t correct = 0, correct_fp32 = 0;
   size_t done = 0;
+  const bool same = engine_->computes_in_fp32();
   for (uint64_t i = 0; i < test_->batches(); ++i) {
     if (stop != nullptr && *stop) return false;
     const Batch& batch = test_->next();
     const BatchResult part = engine_->evaluate(state, {batch.images, batch.labels});
     loss += part.loss;
     correct += part.correct;
+    correct_fp32 += same ? part.correct : engine_->evaluate_fp32(state, {batch.images, batch.labels}).correct;
     done += batch.count();
     observer_.on_evaluate(done, test_->examples());
   }
   result.loss = loss / static_cast<double>(test_->examples());
   result.accuracy = static_cast<double>(correct) / static_cast<double>(test_->examples());
+  result.accuracy_fp32 = static_cast<double>(correct_fp32) / static_cast<double>(test_->examples());
   return true;
 }
 
 Evaluation Trainer::evaluate(const std::string& which) {
-  progress_ = load_checkpoint(path(which + ".safetensors"), run_, engine_->state());
+  load(path(which + ".safetensors"));
   Evaluation result;
   evaluate_all(nullptr, result);
   return result;
+}
+
+void Trainer::load(const std::string& file) {
+  progress_ = load_checkpoint(file, run_, [this](const RunProgress& progress) -> State& {
+    Assignment assignment = engine_->assignment();
+    for (const std::string& name : progress.promoted) assignment.promote(name);
+    if (!progress.promoted.empty()) engine_->set_assignment(std::move(assignment));
+    return engine_->state();
+  });
+  scaler_->restore(progress_.loss_scale);
 }
 
 void Trainer::save(std::string_view file) {

@@ -1,21 +1,26 @@
 // A training run: data, engine, evaluation each epoch, checkpoints, metrics. Everything that decides a bit follows from the configuration;
 // a run that was stopped anywhere and resumed ends with the weights of one that was not.
 //
-// In the run's folder: config.toml (before anything else), metrics.jsonl, last.safetensors, best.safetensors, and events.*
-// with --tensorboard.
+// In the run's folder: config.toml (before anything else), metrics.jsonl, last.safetensors, best.safetensors,
+// ranges.bin where tensors are narrow, sensitivity.json where the policy measured it, and events.* with --tensorboard.
 #pragma once
 
 #include <atomic>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "ulp/data/dataset.h"
 #include "ulp/data/loader.h"
+#include "ulp/precision/promotion.h"
 #include "ulp/train/checkpoint.h"
 #include "ulp/train/config.h"
 #include "ulp/train/engine.h"
 #include "ulp/train/metrics.h"
 #include "ulp/train/observer.h"
+#include "ulp/train/ranges.h"
 #include "ulp/train/tensorboard.h"
 
 namespace ulp {
@@ -23,7 +28,8 @@ namespace ulp {
 enum class Outcome : uint8_t { finished, interrupted, was_finished };
 
 struct Evaluation {
-  double loss = 0, accuracy = 0;
+  double loss = 0, accuracy = 0;  // in the run's formats
+  double accuracy_fp32 = 0;       // computed in fp32
 };
 
 class Trainer {
@@ -45,10 +51,16 @@ class Trainer {
 
  private:
   std::string path(std::string_view file) const;
+  std::vector<double> sensitivities();
   void start(bool resume);
   bool step(const std::atomic<bool>& stop);
+  void open_ranges();
+  RangeRecord range_record(const StepReport& report) const;
+  void promote(std::span<const Promotion> promotions);
+  void report_trouble();
   bool end_epoch(const std::atomic<bool>& stop);
   bool evaluate_all(const std::atomic<bool>* stop, Evaluation& result);
+  void load(const std::string& file);
   void save(std::string_view file);
   void finish();
 
@@ -59,11 +71,15 @@ class Trainer {
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<MetricsFile> metrics_;
   std::unique_ptr<EventWriter> events_;
-  std::string run_;  // what its checkpoints must be of
+  std::unique_ptr<RangeFile> ranges_;
+  std::vector<TensorId> ranged_;  // whose ranges it has
+  std::string run_;               // what its checkpoints must be of
   uint64_t total_steps_ = 0;
   size_t rss_start_ = 0, rss_peak_ = 0;
   bool rss_forgotten_ = false;
   RunProgress progress_;
+  std::optional<double> promotion_;  // its threshold
+  bool troubled_ = false;            // said already
   std::unique_ptr<LossScaler> scaler_;
   // Of this process: a checkpoint knows no time, so that equal runs write equal files.
   double started_ = 0, epoch_started_ = 0;

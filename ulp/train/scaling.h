@@ -1,0 +1,24 @@
+// The loss scale of a run: which one its formats need, what its steps say to it, and what `auto` measures.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "ulp/data/loader.h"
+#include "ulp/precision/loss_scale.h"
+#include "ulp/train/config.h"
+#include "ulp/train/engine.h"
+
+namespace ulp {
+
+// What the run says, or what its formats need: gradients that have fewer bits than fp32 get a dynamic scale.
+LossScale choose_loss_scale(const RunConfig& config, const Engine& engine);
+
+// Whether a gradient did not fit in its format.
+bool gradients_overflowed(const Graph& graph, std::span<const EncodeStats> stats);
+
+// The factor of `auto`: the gradients of the first batches are computed, at several scales, and thrown away. The loader
+// must be sought afterwards; of the engine nothing has changed.
+double measure_loss_scale(Engine& engine, Loader& loader, uint64_t seed);
+
+}  // namespace ulp

@@ -1,0 +1,85 @@
+#include "ulp/train/setup.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace ulp {
+
+std::string run_text(const RunConfig& config) {
+  constexpr std::array<std::string_view, 5> free = {"out", "data_dir", "threads", "checkpoint_every",
+                                                    "tensorboard"};
+  std::string text;
+  for (const ConfigField& field : config_fields()) {
+    if (std::find(free.begin(), free.end(), field.name) != free.end()) continue;
+    // Of the two that end a run one holds.
+    if (field.name == (config.steps > 0 ? "epochs" : "steps")) continue;
+    text += fmt::format("{}{} {}", text.empty() ? "" : "; ", field.name, field.get(config));
+  }
+  return text;
+}
+
+std::string data_text(const ImageSet& set) {
+  return fmt::format("; classes {}; input {}x{}x{}", set.classes, set.channels, set.height, set.width);
+}
+
+DataRequest data_request(const RunConfig& config) {
+  DataRequest request;
+  request.dir = config.data_dir;
+  if (!config.image_shape.empty()) parse_image_shape(config.image_shape, request);
+  request.seed = config.seed;
+  return request;
+}
+
+LoaderOptions loader_options(const RunConfig& config, Part part) {
+  LoaderOptions options;
+  options.batch = config.batch;
+  options.seed = config.seed;
+  if (part == Part::test) {
+    // No more examples at a time than training has, so that evaluation does not decide the memory.
+    options.batch = config.batch / config.grad_accum;
+    options.shuffle = false;
+    return options;
+  }
+  if (config.subset > 0) options.subset = config.subset;
+  const AugmentChoice augmentation = augment_of(config);
+  options.padding = augmentation.padding;
+  options.mirror = augmentation.mirror;
+  return options;
+}
+
+EngineOptions engine_options(const RunConfig& config, const ImageSet& set) {
+  EngineOptions options;
+  options.model.name = config.model;
+  options.model.width = config.width;
+  options.model.batch = config.batch;
+  options.model.image = {static_cast<int64_t>(set.channels), static_cast<int64_t>(set.height),
+                         static_cast<int64_t>(set.width)};
+  options.model.classes = static_cast<int64_t>(set.classes);
+  options.model.label_smoothing = config.label_smoothing;
+  options.optimizer = optimizer_config(config);
+  options.precision = precision_options(config);
+  options.device = config.device;
+  options.kernels = config.kernels;
+  options.workspace = static_cast<size_t>(config.workspace);
+  options.micro_batches = config.grad_accum;
+  options.clip_norm = config.clip_norm;
+  options.seed = config.seed;
+  return options;
+}
+
+int64_t last_batch(size_t examples, int64_t batch) {
+  const auto rest = static_cast<int64_t>(examples) % batch;
+  return rest == 0 ? batch : rest;
+}
+
+void plan_run(Engine& engine, const RunConfig& config, size_t train_examples, size_t test_examples) {
+  engine.plan_training(last_batch(train_examples, config.batch));
+  const int64_t test_batch = std::min(config.batch / config.grad_accum, static_cast<int64_t>(test_examples));
+  engine.plan_evaluation(test_batch);
+  engine.plan_evaluation(last_batch(test_examples, test_batch));
+}
+
+}  // namespace ulp

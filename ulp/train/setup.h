@@ -1,0 +1,30 @@
+// What a configuration means for those who do the work: the data, its loaders, the engine.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "ulp/data/dataset.h"
+#include "ulp/data/loader.h"
+#include "ulp/train/config.h"
+#include "ulp/train/engine.h"
+
+namespace ulp {
+
+// Everything that decides a bit, as far as it is chosen, as checkpoints keep it. Where the run and its data lie, and what it
+// writes beside, may change.
+std::string run_text(const RunConfig& config);
+// And what the data decides.
+std::string data_text(const ImageSet& set);
+
+DataRequest data_request(const RunConfig& config);
+LoaderOptions loader_options(const RunConfig& config, Part part);
+EngineOptions engine_options(const RunConfig& config, const ImageSet& set);
+
+// Examples in the last batch of an epoch.
+int64_t last_batch(size_t examples, int64_t batch);
+
+// Plans for every number of examples that a run will meet, in training and in evaluation.
+void plan_run(Engine& engine, const RunConfig& config, size_t train_examples, size_t test_examples);
+
+}  // namespace ulp
