@@ -14,6 +14,11 @@ void add_models_command(CLI::App& program);
 void add_plan_command(CLI::App& program);
 void add_train_command(CLI::App& program);
 void add_eval_command(CLI::App& program);
+void add_doctor_command(CLI::App& program);
+void add_sensitivity_command(CLI::App& program);
+void add_lab_command(CLI::App& program);
 void add_demo_command(CLI::App& program);
+void add_sweep_command(CLI::App& program);
+void add_tune_command(CLI::App& program);
 
 }  // namespace ulp

@@ -38,12 +38,13 @@ void eval_command(const EvalOptions& options) {
     const Json json = {{"checkpoint", checkpoint},
                        {"step", trainer.progress().step},
                        {"test_loss", json_number(result.loss)},
-                       {"test_acc", json_number(result.accuracy)}};
+                       {"test_acc", json_number(result.accuracy)},
+                       {"test_acc_fp32", json_number(result.accuracy_fp32)}};
     fmt::print("{}\n", json.dump());
     return;
   }
-  fmt::print("{} after {} steps: test accuracy {:.2f}%, loss {:.4f}\n", checkpoint, trainer.progress().step,
-             100 * result.accuracy, result.loss);
+  fmt::print("{} after {} steps: test accuracy {:.2f}% ({:.2f}% computed in fp32), loss {:.4f}\n", checkpoint,
+             trainer.progress().step, 100 * result.accuracy, 100 * result.accuracy_fp32, result.loss);
 }
 
 }  // namespace

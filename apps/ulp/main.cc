@@ -59,7 +59,12 @@ void run(int argc, char** argv) {
   ulp::add_plan_command(program);
   ulp::add_train_command(program);
   ulp::add_eval_command(program);
+  ulp::add_doctor_command(program);
+  ulp::add_sensitivity_command(program);
+  ulp::add_lab_command(program);
   ulp::add_demo_command(program);
+  ulp::add_sweep_command(program);
+  ulp::add_tune_command(program);
   check_command(program, argc, argv);
   try {
     program.parse(argc, argv);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <vector>
 
@@ -9,8 +10,8 @@
 
 namespace ulp {
 
-RunConfig RunOptions::config() const {
-  const bool has_file = file_option->count() > 0;
+RunConfig RunOptions::settings() const {
+  const bool has_file = file_option != nullptr && file_option->count() > 0;
   if (has_file && file.empty()) fail("config", "--config is empty: name a file, or leave it out");
   RunConfig config = has_file ? load_config(file) : RunConfig{};
   std::vector<ConfigSetting> level;
@@ -26,27 +27,46 @@ RunConfig RunOptions::config() const {
   // What the environment chooses is part of the run, and its file alone must repeat it.
   if (const char* kernels = std::getenv("ULP_KERNELS"); kernels != nullptr && config.kernels.empty())
     config.kernels = kernels;
+  return config;
+}
+
+RunConfig RunOptions::config() const {
+  RunConfig config = settings();
   check(config);
   config.out = out_of(config);
   return config;
 }
 
+namespace {
+
+void add_field(CLI::App& command, RunOptions& options, const ConfigField& field) {
+  RunOptions::Flag& flag = options.flags.emplace_back();
+  flag.field = &field;
+  const std::string help(field.help), group(field.group);
+  CLI::Option* option = nullptr;
+  if (field.is_switch()) {
+    option = command.add_flag(field.flag(), flag.is_set, help);
+  } else {
+    option = command.add_option(field.flag(), flag.text, help);
+    option->type_name(std::string(field.value))->default_str(field.default_text());
+  }
+  flag.option = option->group(group);
+}
+
+}  // namespace
+
 void add_run_options(CLI::App& command, RunOptions& options) {
   options.file_option =
       command.add_option("--config", options.file, "TOML file with any of these options; flags go before it")
           ->type_name("FILE");
+  for (const ConfigField& field : config_fields()) add_field(command, options, field);
+}
+
+void add_run_options(CLI::App& command, RunOptions& options, std::initializer_list<std::string_view> groups) {
   for (const ConfigField& field : config_fields()) {
-    RunOptions::Flag& flag = options.flags.emplace_back();
-    flag.field = &field;
-    const std::string help(field.help), group(field.group);
-    CLI::Option* option = nullptr;
-    if (field.is_switch()) {
-      option = command.add_flag(field.flag(), flag.is_set, help);
-    } else {
-      option = command.add_option(field.flag(), flag.text, help);
-      option->type_name(std::string(field.value))->default_str(field.default_text());
+    if (std::find(groups.begin(), groups.end(), field.group) != groups.end()) {
+      add_field(command, options, field);
     }
-    flag.option = option->group(group);
   }
 }
 

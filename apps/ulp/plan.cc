@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "apps/ulp/commands.h"
+#include "apps/ulp/options.h"
 #include "apps/ulp/text.h"
 #include "ulp/base/error.h"
 #include "ulp/base/file.h"
@@ -18,8 +19,8 @@ namespace {
 
 struct PlanCommandOptions {
   EngineOptions engine;
-  std::string input = "3x32x32", update = "master", state = "fp32", workspace = "64MB", save,
-              optimizer = "sgd";
+  RunOptions precision;
+  std::string input = "3x32x32", state = "fp32", workspace = "64MB", save, optimizer = "sgd";
   bool json = false, steps = false;
 };
 
@@ -136,23 +137,28 @@ void print_plan(const Engine& engine, const Summary& summary) {
 }
 
 void save_assignment(const PlanCommandOptions& options, const Engine& engine) {
-  Json json = {{"model", options.engine.model.name},      {"width", options.engine.model.width},
-               {"classes", options.engine.model.classes}, {"input", options.input},
-               {"policy", options.engine.policy},         {"tensors", Json::object()}};
-  for (const CountedTensor& tensor : engine.counted())
+  Json json = {{"model", options.engine.model.name},        {"width", options.engine.model.width},
+               {"classes", options.engine.model.classes},   {"input", options.input},
+               {"policy", options.engine.precision.policy}, {"tensors", Json::object()}};
+  json["high"] = Json::object();
+  for (const CountedTensor& tensor : engine.counted()) {
     json["tensors"][tensor.name] = format_text(engine, tensor);
+    if (engine.assignment().is_low(tensor.name))
+      json["high"][tensor.name] = storage_name(engine.assignment().high_of(tensor.name));
+  }
   const std::string text = json.dump(1) + "\n";
   const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(text.data()), text.size());
   write_file_atomically(options.save, {&bytes, 1});
 }
 
-void plan_command(PlanCommandOptions options) {
-  if (options.update != "master") fail("plan", "unknown update rule '{}'; known: master", options.update);
+void plan_command(PlanCommandOptions& options) {
   if (options.state != "fp32")
     fail("plan", "unknown format '{}' of optimizer state; known: fp32", options.state);
   options.engine.model.image = parse_input(options.input);
   // The optimizer, momentum and bytes as training has them unless told.
-  RunConfig config;
+  RunConfig config = options.precision.settings();
+  check_precision(config);
+  options.engine.precision = precision_options(config);
   find_config_field("optimizer").set(config, options.optimizer, "--optimizer");
   find_config_field("workspace").set(config, options.workspace, "--workspace");
   options.engine.optimizer = optimizer_config(config);
@@ -180,11 +186,8 @@ void add_plan_command(CLI::App& program) {
   command->add_option("--batch", model.batch, "Examples in a step")->capture_default_str();
   command->add_option("--classes", model.classes, "Classes")->capture_default_str();
   command->add_option("--input", options->input, "CxHxW of an image")->capture_default_str();
-  command->add_option("--policy", options->engine.policy, "How formats are chosen: " + policy_forms())
-      ->capture_default_str();
+  add_run_options(*command, options->precision, {"Precision"});
   command->add_option("--optimizer", options->optimizer, "sgd, adam or adamw")->capture_default_str();
-  command->add_option("--update", options->update, "How weights are stored and written: master")
-      ->capture_default_str();
   command->add_option("--state", options->state, "Format of optimizer state: fp32")->capture_default_str();
   command->add_option("--grad-accum", options->engine.micro_batches, "Micro-batches of a batch")
       ->capture_default_str();
@@ -205,6 +208,8 @@ void add_plan_command(CLI::App& program) {
       "Examples:\n"
       "  ulp plan --model resnet18 --batch 128\n"
       "  ulp plan --model resnet20 --input 1x32x32 --steps\n"
+      "  ulp plan --model resnet18 --policy size:0.5 --candidates fp8 --save half.json\n"
+      "  ulp plan --model resnet18 --policy peak:300MB\n"
       "  ulp plan --model squeezenet --width 0.25 --json");
   command->callback([options] { plan_command(*options); });
 }

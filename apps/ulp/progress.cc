@@ -146,10 +146,11 @@ std::string step_text(const StepReport& r, double seconds_left, bool with_bar) {
 }
 
 std::string epoch_text(const EpochReport& r, uint64_t epochs) {
-  return fmt::format("epoch {:>{}}/{}  train {:>8} {:>7}  test {:>8} {:>7}  {:>6}  {:>11}{}", r.epoch,
+  return fmt::format("epoch {:>{}}/{}  train {:>8} {:>7}  test {:>8} {:>7}{}  {:>6}  {:>11}{}", r.epoch,
                      std::to_string(epochs).size(), epochs, loss_text(r.train_loss), share_text(r.train_acc),
-                     loss_text(r.test_loss), share_text(r.test_acc), duration_text(r.seconds),
-                     rate_text(r.examples_per_second), r.best ? " *" : "");
+                     loss_text(r.test_loss), share_text(r.test_acc),
+                     r.narrow ? fmt::format("  fp32 {:>7}", share_text(r.test_acc_fp32)) : "",
+                     duration_text(r.seconds), rate_text(r.examples_per_second), r.best ? " *" : "");
 }
 
 std::string done_text(const DoneReport& r) {

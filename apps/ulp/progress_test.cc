@@ -158,6 +158,11 @@ TEST(Progress, Lines) {
   epoch.examples_per_second = 12.34;
   const std::string plain = epoch_text(epoch, 10);
   EXPECT_EQ(plain, "epoch  3/10  train   0.5000  80.00%  test      nan  10.00%   1m15s    12.3 ex/s");
+  epoch.narrow = true;
+  epoch.test_acc_fp32 = 0.125;
+  EXPECT_EQ(epoch_text(epoch, 10),
+            "epoch  3/10  train   0.5000  80.00%  test      nan  10.00%  fp32  12.50%   1m15s    12.3 ex/s");
+  epoch.narrow = false;
   epoch.epoch = 10;
   epoch.test_loss = 12345678;
   epoch.test_acc = 1;

@@ -1,0 +1,110 @@
+// `ulp lab`: what can be had at best, by trying everything.
+#include <fmt/format.h>
+
+#include <atomic>
+#include <csignal>
+#include <filesystem>
+#include <memory>
+
+#include "apps/ulp/commands.h"
+#include "apps/ulp/pilot_options.h"
+#include "ulp/base/error.h"
+#include "ulp/base/file.h"
+#include "ulp/base/parallel.h"
+#include "ulp/lab/pareto_report.h"
+#include "ulp/train/setup.h"
+
+namespace ulp {
+namespace {
+
+std::atomic<bool> stop_asked = false;
+std::atomic<int> stop_signal = 0;
+
+// The first asks for an end after what is running; a second one, from someone who will not wait, kills.
+void ask_to_stop(int signal) {
+  stop_asked = true;
+  stop_signal = signal;
+  for (const int other : {SIGINT, SIGTERM}) std::signal(other, SIG_DFL);
+}
+
+struct ParetoCommandOptions : PilotCommandOptions {
+  std::string out, measure = "accuracy";
+  int64_t seeds = 3;
+};
+
+void write(const std::filesystem::path& path, const std::string& text) {
+  const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(text.data()), text.size());
+  write_file_atomically(path.string(), {&bytes, 1});
+}
+
+void pareto_command(const ParetoCommandOptions& command) {
+  if (command.out.empty()) fail("lab", "--out is empty: name the folder to write to");
+  ParetoOptions options;
+  options.config = command.config();
+  options.measure = command.measure == "accuracy" ? Measure::accuracy : Measure::gradient;
+  options.seeds = command.seeds;
+  options.pilot = command.pilot;
+  options.folder = command.out;
+  if (options.config.threads > 0) set_thread_count(static_cast<int>(options.config.threads));
+  const ImageSet set = load_dataset(options.config.data, data_request(options.config));
+  std::error_code error;
+  const std::filesystem::path folder(command.out);
+  std::filesystem::create_directories(folder, error);
+  if (error) fail("lab", "cannot make the folder {}: {}", command.out, error.message());
+  std::signal(SIGINT, ask_to_stop);
+  std::signal(SIGTERM, ask_to_stop);
+  const ParetoResult result = [&] {
+    WorkLine line("measuring");
+    return measure_choices(
+        options, set, [&](size_t done, size_t all, size_t here) { line.draw(done, all, here); }, stop_asked);
+  }();
+  if (!result.complete) {
+    fmt::print("stopped; the same command goes on from here\n");
+    throw CLI::RuntimeError(128 + stop_signal);
+  }
+  const std::vector<Path> paths = policy_paths(options, set);
+  write(folder / "pareto.csv", choices_csv(result, paths, options.measure));
+  write(folder / "pareto.svg", choices_svg(result, paths, options.measure));
+  fmt::print("{}\nwritten to {}: pareto.csv, pareto.svg\n", summary_text(result, paths, options.measure),
+             command.out);
+}
+
+void add_pareto_command(CLI::App& lab) {
+  CLI::App* command = lab.add_subcommand(
+      "pareto",
+      "Measure every choice of low groups of a small model, and how far policies are from the best");
+  auto options = std::make_shared<ParetoCommandOptions>();
+  command
+      ->add_option("--out", options->out,
+                   "The folder to write to; what is done there already is not done again")
+      ->type_name("DIR")
+      ->required();
+  command
+      ->add_option("--measure", options->measure,
+                   "accuracy: train each choice and test it; gradient: the error in the gradient, as in ulp "
+                   "sensitivity")
+      ->check(CLI::IsMember({"accuracy", "gradient"}))
+      ->capture_default_str();
+  command
+      ->add_option("--seeds", options->seeds, "Measure with so many seeds, from --seed on, and take the mean")
+      ->type_name("COUNT")
+      ->capture_default_str();
+  add_pilot_options(*command, *options);
+  command->footer(
+      "A model with G groups has 2^G choices; G is at most 12. Ctrl-C stops, the same command goes on.\n"
+      "Examples:\n"
+      "  ulp lab pareto --model lenet --data fashion-mnist --subset 5000 --epochs 2 --out pareto-lenet\n"
+      "  ulp lab pareto --model resnet8 --data fashion-mnist --measure gradient --seeds 1 --out "
+      "pareto-resnet8");
+  command->callback([options] { pareto_command(*options); });
+}
+
+}  // namespace
+
+void add_lab_command(CLI::App& program) {
+  CLI::App* command = program.add_subcommand("lab", "Experiments: what policies could reach at best");
+  command->require_subcommand(1);
+  add_pareto_command(*command);
+}
+
+}  // namespace ulp

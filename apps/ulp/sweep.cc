@@ -1,0 +1,140 @@
+// `ulp sweep`: a grid of training runs from one file, and a report of what they came to.
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+
+#include "apps/ulp/commands.h"
+#include "apps/ulp/job_progress.h"
+#include "ulp/base/error.h"
+#include "ulp/base/file.h"
+#include "ulp/lab/report.h"
+#include "ulp/lab/sweep.h"
+
+namespace ulp {
+namespace {
+
+struct SweepOptions {
+  std::string file, out;
+  int64_t jobs = 1;
+  bool dry_run = false, report = false;
+};
+
+std::string folder_of(const SweepOptions& options) {
+  if (!options.out.empty()) return options.out;
+  return "runs/" + std::filesystem::path(options.file).stem().string();
+}
+
+// Each folder once, in the order of the file.
+JobList make_jobs(const std::vector<SweepRun>& runs, const std::string& out) {
+  JobList list;
+  for (const SweepRun& run : runs) {
+    if (run.repeats) continue;
+    Job job{run.config};
+    job.config.out = out + "/" + run.folder;
+    list.jobs.push_back(std::move(job));
+    list.names.push_back(run.folder);
+  }
+  return list;
+}
+
+void show_runs(const std::vector<SweepRun>& runs, const JobList& list, const std::string& out) {
+  fmt::print("{} runs in {}\n", list.jobs.size(), out);
+  size_t job = 0;
+  for (const SweepRun& run : runs) {
+    if (run.repeats) {
+      fmt::print("  ({}: {} is {})\n", run.grid, axes_text(run.axes), run.folder);
+      continue;
+    }
+    const JobState state = job_state(list.jobs[job++]);
+    fmt::print("  {}{}\n", run.folder,
+               state == JobState::finished ? "  finished"
+               : state == JobState::failed ? "  failed"
+               : state == JobState::begun  ? "  begun"
+                                           : "");
+  }
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(text.data()), text.size());
+  write_file_atomically(path, {&bytes, 1});
+}
+
+void write_report(const SweepOptions& options, const std::vector<SweepRun>& runs, const std::string& out) {
+  std::vector<SweepOutcome> outcomes;
+  for (const SweepRun& run : runs) {
+    Job job{run.config};
+    job.config.out = out + "/" + run.folder;
+    SweepOutcome outcome{&run, job_state(job), read_result(job.config.out)};
+    if (outcome.state == JobState::failed) outcome.error = job_error(job.config.out);
+    outcomes.push_back(std::move(outcome));
+  }
+  const std::string text = report_markdown(std::filesystem::path(options.file).stem().string(), outcomes);
+  write_text(out + "/report.md", text);
+  write_text(out + "/report.csv", report_csv(outcomes));
+  fmt::print("\n{}\nwritten to {}/report.md and {}/report.csv\n", text, out, out);
+}
+
+void sweep_command(const SweepOptions& options) {
+  if (options.jobs < 1) fail("sweep", "--jobs is {}; it must be a whole number from 1", options.jobs);
+  if (options.dry_run && options.report) fail("sweep", "--dry-run and --report exclude each other");
+  const char* const kernels = std::getenv("ULP_KERNELS");
+  const std::vector<SweepRun> runs = load_sweep(options.file, kernels == nullptr ? "" : kernels);
+  const std::string out = folder_of(options);
+  const JobList list = make_jobs(runs, out);
+  if (options.dry_run) {
+    show_runs(runs, list, out);
+    return;
+  }
+  if (options.report) {
+    if (!std::filesystem::is_directory(out)) fail("sweep", "there is no folder {}: nothing has run yet", out);
+    write_report(options, runs, out);
+    return;
+  }
+  // Before anything runs: a folder that holds another run is found now.
+  for (const Job& job : list.jobs) job_state(job);
+  const auto lock = lock_job_folder(out);
+  const size_t failed =
+      run_visibly(list, static_cast<size_t>(options.jobs),
+                  fmt::format("ulp sweep {} --out {} --jobs {}", options.file, out, options.jobs));
+  write_report(options, runs, out);
+  if (failed > 0) throw CLI::RuntimeError(1);
+}
+
+}  // namespace
+
+void add_sweep_command(CLI::App& program) {
+  CLI::App* command = program.add_subcommand("sweep", "Train a grid of configurations, and report on them");
+  auto options = std::make_shared<SweepOptions>();
+  command->add_option("FILE", options->file, "TOML file with [base] and [[grid]] tables")->required();
+  command->add_option("--out", options->out, "Folder of the runs; runs/ and the file's name unless told")
+      ->type_name("DIR");
+  command->add_option("--jobs", options->jobs, "Runs at a time; they share the threads")
+      ->capture_default_str();
+  command->add_flag("--dry-run", options->dry_run, "Check the file and list the runs");
+  command->add_flag("--report", options->report, "Report on what has run so far, and run nothing");
+  command->footer(
+      "[base] has any options of ulp train, each [[grid]] a name, more options, and axes: lists of values.\n"
+      "Every combination is a run, in a process of its own, in DIR/NAME/VALUES. Started again, a sweep "
+      "skips\n"
+      "what is finished and goes on with what was stopped or failed; Ctrl-C saves and stops. At the end "
+      "there\n"
+      "are DIR/report.md and DIR/report.csv; the exit code is 1 if a run failed.\n"
+      "Example of a file:\n"
+      "  [base]\n"
+      "  data = \"fashion-mnist\"\n"
+      "  epochs = 4\n"
+      "  [[grid]]\n"
+      "  name = \"assign\"\n"
+      "  model = [\"squeezenet\", \"shufflenetv2\"]\n"
+      "  policy = [\"fp32\", \"uniform\", \"size:0.5\"]\n"
+      "  seed = [0, 1, 2]\n"
+      "Examples:\n"
+      "  ulp sweep experiments/assignments.toml --dry-run\n"
+      "  ulp sweep experiments/assignments.toml --out runs/assignments --jobs 2\n"
+      "  ulp sweep experiments/assignments.toml --out runs/assignments --report");
+  command->callback([options] { sweep_command(*options); });
+}
+
+}  // namespace ulp

@@ -1,0 +1,262 @@
+#include "ulp/lab/jobs.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <thread>
+
+#include "ulp/base/error.h"
+#include "ulp/base/file.h"
+#include "ulp/base/parallel.h"
+#include "ulp/train/checkpoint.h"
+#include "ulp/train/setup.h"
+
+namespace ulp {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr auto kLookAgain = std::chrono::milliseconds(20);
+constexpr int kCannotStart = 127;  // as a shell has it
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(text.data()), text.size());
+  write_file_atomically(path, {&bytes, 1});
+}
+
+std::string error_file(const std::string& folder) { return folder + "/error.txt"; }
+
+// The first option in which a run differs from another, as "epochs 4"; "" if none does.
+std::string first_difference(const RunConfig& a, const RunConfig& b) {
+  const std::string one = run_text(a), other = run_text(b);
+  for (std::string_view left = one, right = other; left != right;) {
+    const std::string_view x = left.substr(0, left.find("; ")), y = right.substr(0, right.find("; "));
+    if (x != y) return std::string(x);
+    left.remove_prefix(std::min(left.size(), x.size() + 2));
+    right.remove_prefix(std::min(right.size(), y.size() + 2));
+  }
+  return "";
+}
+
+// The configuration, unless it stands there already. The lock of a run is that of this file, which must not be replaced
+// under one that is still saving.
+void write_config(const RunConfig& config) {
+  const std::string file = config.out + "/config.toml", text = config_text(config);
+  if (fs::exists(file)) {
+    const FileLock lock(file);
+    if (!lock.held()) fail("jobs", "another process is training in {}: stop it first", config.out);
+    if (read_file(file) == text) return;
+  }
+  write_text(file, text);
+}
+
+// One that runs.
+struct Child {
+  size_t job = 0;
+  double started = 0;
+};
+
+// What happens between fork and exec may call nothing that takes a lock.
+[[noreturn]] void become_training(const char* folder, int null, int log, int error, pid_t parent) {
+  // Out of the terminal's group: Ctrl-C comes from us alone, once. And should we be killed, it saves and ends.
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) _exit(kCannotStart);
+  dup2(null, STDIN_FILENO);
+  dup2(log, STDOUT_FILENO);
+  dup2(error, STDERR_FILENO);
+  // The very program that runs now, also where another has been built since.
+  execl("/proc/self/exe", "ulp", "train", "--resume", folder, static_cast<char*>(nullptr));
+  _exit(kCannotStart);
+}
+
+class Descriptor {
+ public:
+  Descriptor(const std::string& path, int flags)
+      : fd_(open(path.c_str(), flags | O_CLOEXEC | O_NOCTTY, 0666)) {
+    if (fd_ < 0) fail("jobs", "cannot open {}: {}", path, std::strerror(errno));
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() { close(fd_); }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+class JobRunner {
+ public:
+  JobRunner(std::span<const Job> jobs, size_t at_a_time, JobObserver& observer, const StopRequest& stop)
+      : jobs_(jobs), at_a_time_(std::max<size_t>(at_a_time, 1)), observer_(observer), stop_(stop) {}
+  JobRunner(const JobRunner&) = delete;
+  JobRunner& operator=(const JobRunner&) = delete;
+  // Only if something was thrown are there any left.
+  ~JobRunner() {
+    signal_all(SIGTERM);
+    for (const auto& [pid, child] : children_) waitpid(pid, nullptr, 0);
+  }
+
+  void run() {
+    size_t next = 0;
+    while (true) {
+      for (const int asked = stop_.count; passed_on_ < asked; ++passed_on_) {
+        if (passed_on_ == 0) observer_.on_stop(children_.size());
+        signal_all(stop_.signal);
+      }
+      if (stop_.count == 0) {
+        while (children_.size() < at_a_time_ && next < jobs_.size()) begin(next++);
+      }
+      if (children_.empty() && (next == jobs_.size() || stop_.count > 0)) return;
+      if (!reap()) std::this_thread::sleep_for(kLookAgain);
+    }
+  }
+
+ private:
+  void signal_all(int signal) {
+    for (const auto& [pid, child] : children_) kill(pid, signal);
+  }
+
+  void begin(size_t job) {
+    try {
+      const JobState state = job_state(jobs_[job]);
+      if (state == JobState::finished) return;
+      observer_.on_begin(job, state != JobState::fresh);
+      children_[start(jobs_[job])] = {job, now()};
+    } catch (const Error& error) {
+      std::ofstream(error_file(jobs_[job].config.out)) << error.what() << '\n';
+      observer_.on_end(job, JobEnd::failed, 0);
+    }
+  }
+
+  pid_t start(const Job& job) {
+    RunConfig config = job.config;
+    if (config.threads == 0) {
+      config.threads = std::max<int64_t>(1, thread_count() / static_cast<int64_t>(at_a_time_));
+    }
+    std::error_code error;
+    fs::create_directories(config.out, error);
+    if (error) fail("jobs", "cannot make the folder {}: {}", config.out, error.message());
+    write_config(config);
+    const Descriptor null("/dev/null", O_RDONLY), log(config.out + "/log.txt", O_WRONLY | O_CREAT | O_APPEND),
+        errors(error_file(config.out), O_WRONLY | O_CREAT | O_TRUNC);
+    const pid_t parent = getpid(), pid = fork();
+    if (pid == 0) become_training(config.out.c_str(), null.get(), log.get(), errors.get(), parent);
+    if (pid < 0) fail("jobs", "cannot start a process: {}", std::strerror(errno));
+    return pid;
+  }
+
+  // Whether one has ended.
+  bool reap() {
+    bool any = false;
+    for (auto at = children_.begin(); at != children_.end();) {
+      int status = 0;
+      if (waitpid(at->first, &status, WNOHANG) != at->first) {
+        ++at;
+        continue;
+      }
+      const Child child = at->second;
+      at = children_.erase(at);
+      any = true;
+      observer_.on_end(child.job, end_of(jobs_[child.job].config.out, status), now() - child.started);
+    }
+    return any;
+  }
+
+  JobEnd end_of(const std::string& folder, int status) const {
+    const bool finished = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    // By its handler, or before it had one.
+    const bool by_signal = WIFSIGNALED(status) || WEXITSTATUS(status) == 128 + stop_.signal;
+    if (finished || (stop_.count > 0 && by_signal)) {
+      std::error_code ignored;
+      fs::remove(error_file(folder), ignored);
+      return finished ? JobEnd::finished : JobEnd::interrupted;
+    }
+    std::ofstream file(error_file(folder), std::ios::app);
+    if (WIFSIGNALED(status)) {
+      file << "killed by signal " << WTERMSIG(status) << " (" << strsignal(WTERMSIG(status)) << ")\n";
+    } else if (file.tellp() == 0) {
+      file << "ended with code " << WEXITSTATUS(status) << "\n";
+    }
+    return JobEnd::failed;
+  }
+
+  const std::span<const Job> jobs_;
+  const size_t at_a_time_;
+  JobObserver& observer_;
+  const StopRequest& stop_;
+  std::map<pid_t, Child> children_;
+  int passed_on_ = 0;
+};
+
+}  // namespace
+
+JobState job_state(const Job& job) {
+  const std::string& folder = job.config.out;
+  std::error_code error;
+  const bool saved = fs::exists(folder + "/last.safetensors", error);
+  const bool begun = saved || fs::exists(folder + "/metrics.jsonl", error);
+  if (begun) {
+    const std::string file = folder + "/config.toml";
+    if (!fs::exists(file, error)) fail("jobs", "{} holds a run without {}: remove the folder", folder, file);
+    const RunConfig there = load_config(file);
+    if (const std::string other = first_difference(there, job.config); !other.empty()) {
+      fail("jobs", "{} holds a run with {}, and now has {}: remove it, or name another folder with --out",
+           folder, other, first_difference(job.config, there));
+    }
+  }
+  try {
+    if (saved && checkpoint_finished(folder + "/last.safetensors", run_text(job.config))) {
+      return JobState::finished;
+    }
+  } catch (
+      const Error&) {  // NOLINT(bugprone-empty-catch): damaged. Training says so when it is to go on with it
+  }
+  if (!job_error(folder).empty()) return JobState::failed;
+  return begun ? JobState::begun : JobState::fresh;
+}
+
+std::string job_error(const std::string& folder) {
+  std::string text = read_file(error_file(folder));
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
+  std::string line = text.substr(text.rfind('\n') + 1);
+  return line.starts_with("ulp: ") ? line.substr(5) : line;
+}
+
+std::unique_ptr<FileLock> lock_job_folder(const std::string& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) fail("jobs", "cannot make the folder {}: {}", folder, error.message());
+  const std::string file = folder + "/.lock";
+  // Never replaced, so that all lock the same one.
+  { const Descriptor made(file, O_WRONLY | O_CREAT); }
+  auto lock = std::make_unique<FileLock>(file);
+  if (!lock->held()) fail("jobs", "another process is running what belongs in {}: stop it first", folder);
+  return lock;
+}
+
+void run_jobs(std::span<const Job> jobs, size_t at_a_time, JobObserver& observer, const StopRequest& stop) {
+  JobRunner(jobs, at_a_time, observer, stop).run();
+}
+
+}  // namespace ulp

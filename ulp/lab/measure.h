@@ -1,0 +1,52 @@
+// Every choice of groups of a small model, measured: the whole of what a policy of groups picks from. What is done is
+// kept in a file, line by line, and a second call goes on from there.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ulp/data/dataset.h"
+#include "ulp/lab/pareto.h"
+#include "ulp/train/config.h"
+#include "ulp/train/sensitivity.h"
+
+namespace ulp {
+
+enum class Measure : uint8_t {
+  accuracy,  // the cost is 1 - test accuracy after the whole run, in the run's formats; nothing is promoted
+  gradient,  // the cost is the error in the gradient, see ulp/train/sensitivity.h
+};
+
+struct ParetoOptions {
+  RunConfig config;  // of one run; the policy does not matter
+  Measure measure = Measure::accuracy;
+  int64_t seeds = 3;  // from the configuration's on
+  SensitivityOptions pilot = {};
+  std::string folder;  // exists
+};
+
+// More groups than this have too many choices.
+inline constexpr size_t kMostGroups = 12;
+
+// After each measurement.
+using ParetoProgress = std::function<void(size_t done, size_t total, size_t measured_here)>;
+
+struct ParetoResult {
+  bool complete = false;         // false: it was stopped
+  std::vector<Choice> choices;   // all of them, in the order of Choice::low
+  std::vector<size_t> elements;  // of groups
+};
+
+// Keeps measured.csv in the folder. Throws an Error for a model with too many groups and for a folder that holds
+// measurements of another configuration.
+ParetoResult measure_choices(const ParetoOptions& options, const ImageSet& set,
+                             const ParetoProgress& progress, const std::atomic<bool>& stop);
+
+// The ways of choosing that there are policies for: size, size-inc, random with some seeds, sensitivity (measured with the
+// first seed), peak.
+std::vector<Path> policy_paths(const ParetoOptions& options, const ImageSet& set);
+
+}  // namespace ulp

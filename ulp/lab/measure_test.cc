@@ -1,0 +1,134 @@
+// The whole of it on a model with few groups.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "ulp/base/error.h"
+#include "ulp/lab/pareto_report.h"
+#include "ulp/train/setup.h"
+
+namespace ulp {
+namespace {
+
+class Lab : public testing::Test {
+ protected:
+  Lab() {
+    std::filesystem::create_directories(folder_);
+    options_.config.model = "mlp";
+    options_.config.width = 0.25;
+    options_.config.data = "synthetic";
+    options_.config.image_shape = "8x8x1";
+    options_.config.subset = 32;
+    options_.config.batch = 16;
+    options_.config.epochs = 0;
+    options_.config.steps = 4;
+    options_.config.policy = "size:0";
+    options_.measure = Measure::gradient;
+    options_.seeds = 2;
+    options_.pilot = {.batches = 1, .warmup = 1};
+    options_.folder = folder_;
+    set_ = load_dataset(options_.config.data, data_request(options_.config));
+  }
+  ~Lab() override { std::filesystem::remove_all(folder_); }
+
+  ParetoResult measure(size_t stop_after = 1000000) {
+    std::atomic<bool> stop = false;
+    return measure_choices(
+        options_, set_, [&](size_t, size_t, size_t here) { stop = (measured_ = here) >= stop_after; }, stop);
+  }
+
+  const std::string folder_ = std::filesystem::temp_directory_path() / fmt::format("ulp-lab-{}", getpid());
+  ParetoOptions options_;
+  ImageSet set_;
+  size_t measured_ = 0;
+};
+
+TEST_F(Lab, EveryChoiceIsMeasuredAndPlanned) {
+  const ParetoResult result = measure();
+  ASSERT_TRUE(result.complete);
+  const size_t groups = result.elements.size();
+  ASSERT_EQ(result.choices.size(), size_t{1} << groups);
+  EXPECT_EQ(measured_, 2 * result.choices.size());
+  EXPECT_EQ(result.choices[0].costs, (std::vector<double>{0, 0}));
+  EXPECT_EQ(result.choices[0].low_ratio, 0);
+  for (size_t i = 1; i < result.choices.size(); ++i) {
+    EXPECT_EQ(result.choices[i].low, i);
+    EXPECT_EQ(result.choices[i].costs.size(), 2u);
+    EXPECT_GT(result.choices[i].cost(), 0);
+    EXPECT_LT(result.choices[i].aggregate_bits, result.choices[0].aggregate_bits);
+    EXPECT_GT(result.choices[i].peak_bytes, 0u);
+  }
+
+  const std::vector<Path> paths = policy_paths(options_, set_);
+  ASSERT_EQ(paths.size(), 9u);
+  for (const Path& path : paths) {
+    if (path.name == "peak") continue;
+    EXPECT_EQ(path.low.size(), groups - 1) << path.name;
+  }
+  // Each of the peak's takes less than the one before.
+  size_t before = result.choices[0].peak_bytes;
+  for (const uint32_t low : paths.back().low) {
+    EXPECT_LT(result.choices[low].peak_bytes, before);
+    before = result.choices[low].peak_bytes;
+  }
+  const std::string csv = choices_csv(result, paths, options_.measure);
+  EXPECT_EQ(static_cast<size_t>(std::count(csv.begin(), csv.end(), '\n')), result.choices.size() + 1);
+  const std::string svg = choices_svg(result, paths, options_.measure);
+  EXPECT_NE(svg.find(">sensitivity<"), svg.npos);
+  const std::string summary = summary_text(result, paths, options_.measure);
+  EXPECT_NE(summary.find("best possible"), summary.npos);
+  EXPECT_EQ(summary.find("first fits") != summary.npos, !paths.back().low.empty());
+  EXPECT_EQ(summary.find("nan"), summary.npos) << summary;
+}
+
+TEST_F(Lab, WhatWasDoneIsNotDoneAgain) {
+  const ParetoResult whole = measure();
+  std::filesystem::remove(folder_ + "/measured.csv");
+  EXPECT_FALSE(measure(5).complete);
+  EXPECT_EQ(measured_, 5u);
+  // Cut off within a line.
+  const std::string path = folder_ + "/measured.csv";
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 3);
+  const ParetoResult again = measure();
+  EXPECT_TRUE(again.complete);
+  EXPECT_EQ(measured_, 2 * whole.choices.size() - 4);
+  EXPECT_EQ(again.choices, whole.choices);
+  measured_ = 0;
+  EXPECT_EQ(measure().choices, whole.choices);
+  EXPECT_EQ(measured_, 0u);
+  // More seeds go on from there; another configuration does not.
+  options_.seeds = 3;
+  measure();
+  EXPECT_EQ(measured_, whole.choices.size());
+  options_.config.batch = 8;
+  EXPECT_THROW(measure(), Error);
+}
+
+TEST_F(Lab, AccuracyIsThatOfTraining) {
+  options_.measure = Measure::accuracy;
+  options_.seeds = 1;
+  const ParetoResult result = measure();
+  ASSERT_TRUE(result.complete);
+  for (const Choice& choice : result.choices) {
+    EXPECT_GE(choice.cost(), 0);
+    EXPECT_LE(choice.cost(), 1);
+  }
+}
+
+TEST_F(Lab, TooManyGroupsAreRefused) {
+  options_.config.model = "resnet20";
+  options_.config.image_shape = "32x32x3";
+  set_ = load_dataset(options_.config.data, data_request(options_.config));
+  try {
+    measure();
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("choices are too many"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace ulp

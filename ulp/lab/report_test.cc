@@ -1,0 +1,152 @@
+#include "ulp/lab/report.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+#include "ulp/base/error.h"
+#include "ulp/lab/table.h"
+
+namespace ulp {
+namespace {
+
+std::string step(int number, const std::string& loss, bool skipped = false) {
+  return R"({"event":"step","step":)" + std::to_string(number) + R"(,"loss":)" + loss +
+         R"(,"lr":0.1,"scale":1.0,"skipped":)" + (skipped ? "true" : "false") + "}\n";
+}
+
+std::string epoch(int number, const std::string& loss, double accuracy, double fp32, double low, int peak) {
+  std::ostringstream text;
+  text << R"({"event":"epoch","epoch":)" << number << R"(,"train_loss":)" << loss
+       << R"(,"train_acc":0.5,"test_loss":)" << loss << R"(,"test_acc":)" << accuracy
+       << R"(,"test_acc_fp32":)" << fp32 << R"(,"low_ratio":)" << low << R"(,"peak_bytes":)" << peak
+       << R"(,"seconds":1.5,"examples_per_second":10.0})"
+       << "\n";
+  return text.str();
+}
+
+const std::string kPromote =
+    R"({"event":"promote","step":1,"tensor":"a.out","from":"e4m3","to":"bf16","overflow_ratio":0.5})"
+    "\n";
+const std::string kDone = R"({"event":"done","best_test_acc":0.7,"final_test_acc":0.6,"peak_bytes":900})"
+                          "\n";
+
+TEST(Results, AreWhatTheMetricsSay) {
+  const std::string text = step(1, "2.5", true) + kPromote + kPromote + step(2, "2") +
+                           epoch(1, "2.2", 0.5, 0.6, 0.9, 700) + step(3, "1.5") + step(4, "1.25", true) +
+                           epoch(2, "1.5", 0.7, 0.65, 0.8, 800) + step(5, "1") +
+                           epoch(3, "1.25", 0.7, 0.9, 0.7, 800) + kDone;
+  const RunResult result = parse_result(text, "m");
+  EXPECT_EQ(result.steps, 5u);
+  EXPECT_EQ(result.epochs, 3u);
+  EXPECT_TRUE(result.done);
+  EXPECT_FALSE(result.diverged);
+  EXPECT_EQ(result.best_acc, 0.7);
+  EXPECT_EQ(result.best_acc_fp32, 0.65);  // of the first of two equal epochs
+  EXPECT_EQ(result.train_loss, 1.25);
+  EXPECT_NEAR(result.low_ratio, 0.8, 1e-12);
+  EXPECT_EQ(result.promotions, 2u);
+  EXPECT_EQ(result.skipped, 2u);
+  EXPECT_EQ(result.peak_bytes, 900u);
+  EXPECT_EQ(result.seconds, 4.5);
+}
+
+TEST(Results, OfARunThatIsNotOver) {
+  const RunResult none = parse_result("", "m");
+  EXPECT_EQ(none.steps, 0u);
+  EXPECT_FALSE(none.done);
+  const RunResult torn = parse_result(step(1, "2") + R"({"event":"st)", "m");
+  EXPECT_EQ(torn.steps, 1u);
+  EXPECT_TRUE(parse_result(step(1, "\"nan\""), "m").diverged);
+  EXPECT_TRUE(parse_result(step(1, "\"-inf\""), "m").diverged);
+  EXPECT_TRUE(std::isinf(parse_result(epoch(1, "\"inf\"", 0.1, 0.1, 0, 1), "m").train_loss));
+  for (const char* bad : {"x\n", "[]\n", "{}\n", "{\"event\":\"step\"}\n", "{\"event\":3}\n"}) {
+    try {
+      parse_result(step(1, "2") + bad, "m");
+      ADD_FAILURE() << bad;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("line 2 of m"), std::string::npos) << error.what();
+    }
+  }
+}
+
+class ReportOfRuns : public testing::Test {
+ protected:
+  void add(const std::string& grid, std::vector<AxisValue> axes, JobState state, double accuracy, double fp32,
+           const std::string& error = "") {
+    SweepRun& run = runs.emplace_back();
+    run.grid = grid;
+    run.axes = std::move(axes);
+    run.folder = grid + "/" + std::to_string(runs.size());
+    for (const AxisValue& axis : run.axes) find_config_field(axis.key).set(run.config, axis.value);
+    SweepOutcome outcome;
+    outcome.state = state;
+    outcome.error = error;
+    outcome.result.best_acc = accuracy;
+    outcome.result.best_acc_fp32 = fp32;
+    outcome.result.peak_bytes = runs.size() << 20;
+    outcome.result.promotions = runs.size();
+    outcome.result.steps = state == JobState::fresh ? 0 : 10;
+    outcomes.push_back(outcome);
+    // They move while more are added.
+    for (size_t i = 0; i < runs.size(); ++i) outcomes[i].run = &runs[i];
+  }
+
+  std::vector<SweepRun> runs;
+  std::vector<SweepOutcome> outcomes;
+};
+
+TEST_F(ReportOfRuns, HasARowForAllSeedsOfACombination) {
+  add("a", {{"policy", "fp32"}, {"seed", "0"}}, JobState::finished, 0.5, 0.6);
+  add("a", {{"policy", "fp32"}, {"seed", "1"}}, JobState::finished, 0.7, 0.8);
+  add("a", {{"policy", "size:1"}, {"seed", "0"}}, JobState::finished, 0.4, 0.4);
+  add("a", {{"policy", "size:1"}, {"seed", "1"}}, JobState::failed, 0.9, 0.9, "[train] it overflowed");
+  add("b", {{"schedule", "multi-step:1,2:0.1"}}, JobState::begun, 0.9, 0.9);
+  add("b", {{"schedule", "constant"}}, JobState::fresh, 0, 0);
+  outcomes[3].result.diverged = true;
+  const auto rows = report_rows(outcomes);
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_NEAR(rows[0].best_acc.mean, 0.6, 1e-12);
+  EXPECT_EQ(rows[0].best_acc.least, 0.5);
+  EXPECT_EQ(rows[0].best_acc.most, 0.7);
+  EXPECT_NEAR(rows[0].best_acc_fp32.mean, 0.7, 1e-12);
+  EXPECT_EQ(rows[0].peak_bytes, size_t{2} << 20);
+  EXPECT_EQ(rows[0].promotions, 1.5);
+  EXPECT_EQ(rows[0].axes, (std::vector<AxisValue>{{"policy", "fp32"}}));
+  EXPECT_EQ(rows[1].runs, 2u);
+  EXPECT_EQ(rows[1].finished, 1u);
+  EXPECT_EQ(rows[1].failed, 1u);
+  EXPECT_EQ(rows[1].diverged, 1u);
+  EXPECT_EQ(rows[1].best_acc.mean, 0.4);  // not of the one that failed
+  EXPECT_EQ(rows[2].missing, 1u);
+  EXPECT_TRUE(std::isnan(rows[2].best_acc.mean));
+
+  const std::string text = report_markdown("title", outcomes);
+  for (const char* words : {"# title", "## a", "## b", "60.00 (50.00..70.00)", "1 diverged, 1 failed",
+                            "1 of 2", "- `a/4` failed after 10 steps, 0 epochs: [train] it overflowed",
+                            "- `b/5` missing: stopped after 10 steps", "- `b/6` missing: not begun"}) {
+    EXPECT_NE(text.find(words), text.npos) << words << "\n" << text;
+  }
+  const std::string csv = report_csv(outcomes);
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 5);
+  EXPECT_TRUE(csv.starts_with("grid,policy,schedule,runs,finished,failed,missing,diverged,best_test_acc,"))
+      << csv;
+  EXPECT_NE(csv.find("\na,fp32,cosine,2,2,0,0,0,0.6,0.5,0.7,0.7,0.6,0.8,0,0,1.5,0,2097152,0\n"), csv.npos)
+      << csv;
+  EXPECT_NE(csv.find("\nb,fp32,\"multi-step:1,2:0.1\",1,0,0,1,0,,,"), csv.npos) << csv;
+}
+
+TEST(Table, IsAlignedAndEscaped) {
+  const TextTable table{{{"name", true}, {"n"}}, {{"a|b", "1"}, {"c,\"d\"", "1000"}}};
+  EXPECT_EQ(table.markdown(),
+            "| name  |    n |\n"
+            "| ----- | ---: |\n"
+            "| a\\|b  |    1 |\n"
+            "| c,\"d\" | 1000 |\n");
+  EXPECT_EQ(table.csv(), "name,n\na|b,1\n\"c,\"\"d\"\"\",1000\n");
+}
+
+}  // namespace
+}  // namespace ulp

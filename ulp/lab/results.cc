@@ -1,0 +1,78 @@
+#include "ulp/lab/results.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <limits>
+
+#include "ulp/base/error.h"
+#include "ulp/train/metrics.h"
+
+namespace ulp {
+namespace {
+
+// JSON has no infinities and no NaN; metrics write them as text.
+double number(const Json& line, const char* key) {
+  const Json& value = line.at(key);
+  if (value.is_number()) return value.get<double>();
+  const std::string& text = value.get_ref<const std::string&>();
+  const double inf = std::numeric_limits<double>::infinity();
+  return text == "inf" ? inf : text == "-inf" ? -inf : std::numeric_limits<double>::quiet_NaN();
+}
+
+void add_epoch(RunResult& result, const Json& line) {
+  const double accuracy = number(line, "test_acc"), loss = number(line, "train_loss");
+  ++result.epochs;
+  if (result.epochs == 1 || accuracy > result.best_acc) {
+    result.best_acc = accuracy;
+    result.best_acc_fp32 = line.contains("test_acc_fp32") ? number(line, "test_acc_fp32") : accuracy;
+  }
+  result.train_loss = loss;
+  result.low_ratio += (number(line, "low_ratio") - result.low_ratio) / static_cast<double>(result.epochs);
+  result.peak_bytes = std::max(result.peak_bytes, line.at("peak_bytes").get<size_t>());
+  result.seconds += number(line, "seconds");
+  if (!std::isfinite(loss) || !std::isfinite(number(line, "test_loss"))) result.diverged = true;
+}
+
+void add_line(RunResult& result, const Json& line) {
+  const std::string& event = line.at("event").get_ref<const std::string&>();
+  if (event == "step") {
+    ++result.steps;
+    result.skipped += line.at("skipped").get<bool>() ? 1 : 0;
+    if (!std::isfinite(number(line, "loss"))) result.diverged = true;
+  } else if (event == "epoch") {
+    add_epoch(result, line);
+  } else if (event == "promote") {
+    ++result.promotions;
+  } else if (event == "done") {
+    result.done = true;
+    result.peak_bytes = std::max(result.peak_bytes, line.at("peak_bytes").get<size_t>());
+  }
+}
+
+}  // namespace
+
+RunResult parse_result(std::string_view text, const std::string& path) {
+  RunResult result;
+  size_t count = 1;
+  for (std::string_view left = text; !left.empty(); ++count) {
+    const size_t end = left.find('\n');
+    if (end == left.npos) break;  // torn, or being written
+    try {
+      add_line(result, Json::parse(left.substr(0, end)));
+    } catch (const Json::exception&) {
+      fail("metrics", "line {} of {} is none that training writes: remove the run", count, path);
+    }
+    left.remove_prefix(end + 1);
+  }
+  return result;
+}
+
+RunResult read_result(const std::string& folder) {
+  const std::string path = folder + "/metrics.jsonl";
+  std::ifstream in(path, std::ios::binary);
+  return parse_result(std::string(std::istreambuf_iterator<char>(in), {}), path);
+}
+
+}  // namespace ulp

@@ -1,0 +1,135 @@
+#include "ulp/lab/tune.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <utility>
+
+#include "ulp/base/error.h"
+#include "ulp/precision/assignment.h"
+#include "ulp/precision/groups.h"
+#include "ulp/train/engine.h"
+#include "ulp/train/setup.h"
+
+namespace ulp {
+namespace {
+
+constexpr int kMostDigits = 15;
+// Accuracies are quotients of counts: a drop of exactly 0.01 must not be lost to their rounding.
+constexpr double kSlack = 1e-9;
+
+// The decimal with the fewest digits that is above `below` and at most `most`.
+double shortest_between(double below, double most) {
+  for (int digits = 1; digits <= kMostDigits; ++digits) {
+    const double unit = std::pow(10.0, digits);
+    const double value = std::floor(most * unit) / unit;
+    if (value > below && value <= most) return value;
+  }
+  return most;
+}
+
+}  // namespace
+
+RunInput run_input(const RunConfig& config) {
+  const DatasetInfo& info = find_dataset(config.data);
+  RunInput input;
+  if (info.height > 0 && config.image_shape.empty()) {
+    input.set.name = config.data;
+    input.set.height = info.height;
+    input.set.width = info.width;
+    input.set.channels = info.channels;
+    input.set.classes = info.classes;
+    input.train = info.train;
+    input.test = info.test;
+  } else {
+    input.set = load_dataset(config.data, data_request(config));
+    input.train = input.set.train.count();
+    input.test = input.set.test.count();
+    input.set.train = input.set.test = {};
+  }
+  return input;
+}
+
+RunPlan plan_of(const RunConfig& config, const RunInput& input) {
+  const size_t train = config.subset > 0 ? static_cast<size_t>(config.subset) : input.train;
+  if (train > input.train || static_cast<size_t>(config.batch) > train) {
+    fail("tune", "{} has {} training examples, too few for a subset of {} or a batch of {}", config.data,
+         input.train, config.subset, config.batch);
+  }
+  Engine engine(engine_options(config, input.set));
+  plan_run(engine, config, train, input.test);
+  return {engine.low_ratio(), aggregate_bits(engine.counted(), engine.assignment()),
+          engine.planned_peak_bytes()};
+}
+
+std::vector<double> distinct_ratios(std::vector<size_t> sizes) {
+  std::sort(sizes.begin(), sizes.end(), std::greater<>());
+  const auto all = static_cast<double>(std::accumulate(sizes.begin(), sizes.end(), size_t{0}));
+  std::vector<double> ratios = {0};
+  double reached = 0;
+  size_t sum = 0;
+  for (const size_t size : sizes) {
+    sum += size;
+    // The quotient as the policy forms it, so that the comparison is the same.
+    const double next = static_cast<double>(sum) / all;
+    if (next > reached) ratios.push_back(shortest_between(reached, next));
+    reached = next;
+  }
+  return ratios;
+}
+
+std::vector<double> distinct_ratios(const RunConfig& config, const RunInput& input) {
+  const Engine engine(engine_options(with_ratio(config, 0), input.set));
+  return distinct_ratios(group_elements(engine.counted()));
+}
+
+std::vector<double> parse_ratios(std::string_view text) {
+  std::vector<double> ratios;
+  for (std::string_view left = text;;) {
+    const std::string_view item = left.substr(0, left.find(','));
+    double value = -1;
+    const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), value);
+    if (error != std::errc() || end != item.data() + item.size() || !(value >= 0 && value <= 1)) {
+      fail("tune", "'{}' is no ratio; --ratios must be numbers from 0 to 1, as 0,0.25,0.5,0.75,1", item);
+    }
+    ratios.push_back(value);
+    if (item.size() == left.size()) break;
+    left.remove_prefix(item.size() + 1);
+  }
+  std::sort(ratios.begin(), ratios.end());
+  if (const auto twice = std::adjacent_find(ratios.begin(), ratios.end()); twice != ratios.end()) {
+    fail("tune", "--ratios has {} twice", *twice);
+  }
+  return ratios;
+}
+
+RunConfig with_ratio(RunConfig config, double ratio) {
+  config.policy = fmt::format("size:{}", ratio);
+  return config;
+}
+
+RunConfig as_fp32(RunConfig config) {
+  const RunConfig defaults;
+  for (const ConfigField& field : config_fields()) {
+    if (field.group == "Precision") field.set(config, field.get(defaults));
+  }
+  config.policy = "fp32";
+  return config;
+}
+
+std::optional<size_t> choose_by_drop(std::span<const Pilot> pilots, double accuracy, double max_drop) {
+  std::optional<size_t> chosen;
+  for (size_t i = 0; i < pilots.size(); ++i) {
+    const Pilot& pilot = pilots[i];
+    if (!pilot.finished || accuracy - pilot.best_acc > max_drop + kSlack) continue;
+    const auto key = [](const Pilot& p) { return std::pair(p.plan.aggregate_bits, -p.ratio); };
+    if (!chosen || key(pilot) < key(pilots[*chosen])) chosen = i;
+  }
+  return chosen;
+}
+
+}  // namespace ulp

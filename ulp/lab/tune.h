@@ -1,0 +1,60 @@
+// Choosing r of the policy size:R, the share of elements in groups that are stored low: by the accuracy that short runs
+// reach, or by the memory that a run is planned to take.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ulp/data/dataset.h"
+#include "ulp/train/config.h"
+
+namespace ulp {
+
+// What plans need to know of a data set.
+struct RunInput {
+  ImageSet set;                // without images
+  size_t train = 0, test = 0;  // examples
+};
+
+// As published; a set whose files decide is read.
+RunInput run_input(const RunConfig& config);
+
+// What a run will take and save, before it runs.
+struct RunPlan {
+  double low_ratio = 0;
+  uint64_t aggregate_bits = 0;
+  size_t peak_bytes = 0;  // as training plans it, evaluation included
+};
+RunPlan plan_of(const RunConfig& config, const RunInput& input);
+
+// The ratios at which size:R takes another group, from 0, which takes none, to the one that takes all: for each number
+// of groups the shortest decimal that takes so many.
+std::vector<double> distinct_ratios(std::vector<size_t> group_sizes);
+std::vector<double> distinct_ratios(const RunConfig& config, const RunInput& input);
+
+// "0,0.25,1" in rising order. Throws an Error for anything but different numbers from 0 to 1.
+std::vector<double> parse_ratios(std::string_view text);
+
+RunConfig with_ratio(RunConfig config, double ratio);
+// The run in fp32 that others are compared with: all else that concerns formats is as if it had not been chosen.
+RunConfig as_fp32(RunConfig config);
+
+// A short run that was made to see what a ratio costs.
+struct Pilot {
+  double ratio = 0;
+  RunPlan plan = {};
+  bool finished = false, diverged = false;
+  double best_acc = 0, low_ratio = 0;  // measured; the second is the mean over epochs
+  uint64_t promotions = 0;
+};
+
+// The one that saves most of those whose accuracy is at most `max_drop` below `accuracy`; of equals the larger ratio.
+// None where none is.
+std::optional<size_t> choose_by_drop(std::span<const Pilot> pilots, double accuracy, double max_drop);
+
+}  // namespace ulp
