@@ -8,13 +8,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "bench/timing.h"
 #include "ulp/base/parallel.h"
 #include "ulp/precision/promotion.h"
 #include "ulp/train/engine.h"
@@ -26,15 +26,6 @@ namespace {
 
 constexpr int kRounds = 15;
 constexpr const char* kPolicies[] = {"fp32", "amp:bf16", "size:0.5", "size:1", "uniform", "op"};
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
 
 struct Measured {
   std::unique_ptr<Engine> engine;

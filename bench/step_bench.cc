@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <dnnl.hpp>
@@ -18,6 +17,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "bench/timing.h"
 #include "ulp/base/parallel.h"
 #include "ulp/data/loader.h"
 #include "ulp/train/engine.h"
@@ -27,15 +27,6 @@ namespace ulp {
 namespace {
 
 constexpr int kRounds = 15;
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
 
 double time_of(const std::function<void()>& work) {
   const double begin = now();

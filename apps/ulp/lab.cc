@@ -2,12 +2,12 @@
 #include <fmt/format.h>
 
 #include <atomic>
-#include <csignal>
 #include <filesystem>
 #include <memory>
 
 #include "apps/ulp/commands.h"
 #include "apps/ulp/pilot_options.h"
+#include "apps/ulp/stop.h"
 #include "ulp/base/error.h"
 #include "ulp/base/file.h"
 #include "ulp/base/parallel.h"
@@ -16,16 +16,6 @@
 
 namespace ulp {
 namespace {
-
-std::atomic<bool> stop_asked = false;
-std::atomic<int> stop_signal = 0;
-
-// The first asks for an end after what is running; a second one, from someone who will not wait, kills.
-void ask_to_stop(int signal) {
-  stop_asked = true;
-  stop_signal = signal;
-  for (const int other : {SIGINT, SIGTERM}) std::signal(other, SIG_DFL);
-}
 
 struct ParetoCommandOptions : PilotCommandOptions {
   std::string out, measure = "accuracy";
@@ -51,16 +41,15 @@ void pareto_command(const ParetoCommandOptions& command) {
   const std::filesystem::path folder(command.out);
   std::filesystem::create_directories(folder, error);
   if (error) fail("lab", "cannot make the folder {}: {}", command.out, error.message());
-  std::signal(SIGINT, ask_to_stop);
-  std::signal(SIGTERM, ask_to_stop);
+  const std::atomic<bool>& stop = listen_for_stop();
   const ParetoResult result = [&] {
     WorkLine line("measuring");
     return measure_choices(
-        options, set, [&](size_t done, size_t all, size_t here) { line.draw(done, all, here); }, stop_asked);
+        options, set, [&](size_t done, size_t all, size_t here) { line.draw(done, all, here); }, stop);
   }();
   if (!result.complete) {
     fmt::print("stopped; the same command goes on from here\n");
-    throw CLI::RuntimeError(128 + stop_signal);
+    throw Stopped();
   }
   const std::vector<Path> paths = policy_paths(options, set);
   write(folder / "pareto.csv", choices_csv(result, paths, options.measure));

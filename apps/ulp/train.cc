@@ -1,6 +1,5 @@
 // `ulp train`: a training run from flags or a file, or one that goes on.
 #include <atomic>
-#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -8,26 +7,12 @@
 #include "apps/ulp/commands.h"
 #include "apps/ulp/options.h"
 #include "apps/ulp/progress.h"
+#include "apps/ulp/stop.h"
 #include "ulp/base/error.h"
 #include "ulp/train/trainer.h"
 
 namespace ulp {
 namespace {
-
-std::atomic<bool> stop_asked = false;
-std::atomic<int> stop_signal = 0;
-
-// The first asks for an end after the running step; a second one, from someone who will not wait, kills.
-void ask_to_stop(int signal) {
-  stop_asked = true;
-  stop_signal = signal;
-  for (const int other : {SIGINT, SIGTERM}) std::signal(other, SIG_DFL);
-}
-
-// As if the signal had killed the program, for the shell that looks at the status.
-struct Interrupted : CLI::RuntimeError {
-  Interrupted() : CLI::RuntimeError(128 + stop_signal) {}
-};
 
 struct TrainOptions {
   RunOptions run;
@@ -57,12 +42,11 @@ RunConfig resumed_config(const TrainOptions& options) {
 }
 
 void train_command(const TrainOptions& options) {
-  std::signal(SIGINT, ask_to_stop);
-  std::signal(SIGTERM, ask_to_stop);
+  const std::atomic<bool>& stop = listen_for_stop();
   const bool resume = options.resume_option->count() > 0;
   const RunConfig config = resume ? resumed_config(options) : options.run.config();
   Progress progress;
-  switch (train(config, resume, progress, stop_asked)) {
+  switch (train(config, resume, progress, stop)) {
     case Outcome::finished:
       return;
     case Outcome::was_finished:
@@ -72,7 +56,7 @@ void train_command(const TrainOptions& options) {
       break;
   }
   progress.on_note("stopped; go on with: ulp train --resume " + config.out);
-  throw Interrupted();
+  throw Stopped();
 }
 
 }  // namespace

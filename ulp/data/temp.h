@@ -1,10 +1,12 @@
-// For the tests of this folder: a folder that goes away with its scope, files in it, what an Error says, and
-// how often memory was asked for.
+// For tests: a folder that goes away with its scope, files in it, a disk that is full, what an Error says, and how often
+// memory was asked for.
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -61,6 +63,26 @@ class Forbidden {
  private:
   const std::string folder_;
   const bool root_ = ::geteuid() == 0;
+};
+
+// For its scope no file may grow past so many bytes: a disk that is full, for one process.
+class FullDisk {
+ public:
+  explicit FullDisk(rlim_t bytes) : old_handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    EXPECT_EQ(::getrlimit(RLIMIT_FSIZE, &old_), 0);
+    const rlimit now{bytes, old_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &now), 0);
+  }
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
+  ~FullDisk() {
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &old_), 0);
+    std::signal(SIGXFSZ, old_handler_);
+  }
+
+ private:
+  void (*old_handler_)(int);
+  rlimit old_{};
 };
 
 // How often this program has called operator new.

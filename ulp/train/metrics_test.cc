@@ -1,10 +1,8 @@
 #include "ulp/train/metrics.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 
-#include <csignal>
 #include <filesystem>
 #include <limits>
 #include <string>
@@ -34,26 +32,6 @@ class Metrics : public ::testing::Test {
 
   TempFolder folder_;
   const std::string path_ = folder_ / "metrics.jsonl";
-};
-
-// For its scope no file may grow past so many bytes: a disk that is full, for one process.
-class FullDisk {
- public:
-  explicit FullDisk(rlim_t bytes) : old_handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    EXPECT_EQ(::getrlimit(RLIMIT_FSIZE, &old_), 0);
-    const rlimit now{bytes, old_.rlim_max};
-    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &now), 0);
-  }
-  FullDisk(const FullDisk&) = delete;
-  FullDisk& operator=(const FullDisk&) = delete;
-  ~FullDisk() {
-    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &old_), 0);
-    std::signal(SIGXFSZ, old_handler_);
-  }
-
- private:
-  void (*old_handler_)(int);
-  rlimit old_{};
 };
 
 TEST_F(Metrics, AppendsLinesInOrder) {

@@ -1,10 +1,8 @@
 #include "ulp/train/ranges.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <cmath>
-#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <limits>
@@ -29,26 +27,6 @@ std::vector<RangedTensor> three_tensors() {
 RangeRecord record(uint64_t step, std::vector<TensorRange> tensors = {{1, 0, 0}, {2, 0, 0}, {3, 0, 0}}) {
   return {step, 1.0 / static_cast<double>(step), 65536, false, std::move(tensors)};
 }
-
-// For its scope no file may grow past so many bytes: a disk that is full, for one process.
-class FullDisk {
- public:
-  explicit FullDisk(rlim_t bytes) : old_handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    EXPECT_EQ(::getrlimit(RLIMIT_FSIZE, &old_), 0);
-    const rlimit now{bytes, old_.rlim_max};
-    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &now), 0);
-  }
-  FullDisk(const FullDisk&) = delete;
-  FullDisk& operator=(const FullDisk&) = delete;
-  ~FullDisk() {
-    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &old_), 0);
-    std::signal(SIGXFSZ, old_handler_);
-  }
-
- private:
-  void (*old_handler_)(int);
-  rlimit old_{};
-};
 
 class Ranges : public ::testing::Test {
  protected:
