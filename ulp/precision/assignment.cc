@@ -61,6 +61,15 @@ bool Assignment::promote(const std::string& name) {
   return true;
 }
 
+std::string assignment_digest(const Assignment& assignment) {
+  std::string text;
+  for (const auto* map : {&assignment.storage, &assignment.high}) {
+    for (const auto& [name, format] : *map) text += fmt::format("{}={};", name, storage_name(format));
+    text += '/';
+  }
+  return fmt::format("{:08x}", tensor_number(text));
+}
+
 double low_ratio(std::span<const CountedTensor> tensors, const Assignment& assignment) {
   size_t low = 0, all = 0;
   for (const CountedTensor& tensor : tensors) {

@@ -30,6 +30,9 @@ struct Assignment {
   bool promote(const std::string& name);
 };
 
+// A short text that differs where anything of the assignment does, as far as chance allows: eight hexadecimal digits.
+std::string assignment_digest(const Assignment& assignment);
+
 // The paper's low-precision ratio: elements stored low among all that are counted, from 0 to 1. Weight
 // gradients that are always high keep it below 1.
 double low_ratio(std::span<const CountedTensor> tensors, const Assignment& assignment);

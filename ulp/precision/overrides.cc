@@ -12,20 +12,19 @@ constexpr std::string_view kForm = "NAME=FORMAT, such as conv1.out=bf16 or layer
 
 FormatOverride parse_one(std::string_view word) {
   const size_t equals = word.find('=');
-  if (equals == word.npos) fail("precision", "formats: '{}' must be {}", shown_text(word), kForm);
+  if (equals == word.npos) fail("precision", "'{}' must be {}", shown_text(word), kForm);
   const std::string_view name = word.substr(0, equals), format = word.substr(equals + 1);
-  if (name.empty())
-    fail("precision", "formats: '{}' names no tensor; it must be {}", shown_text(word), kForm);
-  if (format.empty())
-    fail("precision", "formats: '{}' names no format; it must be {}", shown_text(word), kForm);
+  if (name.empty()) fail("precision", "'{}' names no tensor; it must be {}", shown_text(word), kForm);
+  if (format.empty()) fail("precision", "'{}' names no format; it must be {}", shown_text(word), kForm);
   if (const size_t star = name.find('*'); star != name.npos && star + 1 != name.size()) {
-    fail("precision", "formats: in '{}' the '*' must be the last of the name, where it stands for any end",
+    fail("precision", "in '{}' the '*' must be the last of the name, where it stands for any end",
          shown_text(word));
   }
   try {
     return {std::string(name), parse_storage(format)};
   } catch (const Error& error) {
-    fail("precision", "formats: '{}': {}", shown_text(word), error.what());
+    const std::string_view what = error.what();
+    fail("precision", "'{}': {}", shown_text(word), what.substr(what.find("] ") + 2));
   }
 }
 
@@ -76,7 +75,7 @@ void apply_overrides(std::span<const FormatOverride> overrides, std::span<const 
       if (element_bits(override.storage) < element_bits(high)) assignment.high.emplace(tensor.name, high);
     }
     if (found) continue;
-    fail("precision", "formats: no tensor is named '{}'; the nearest are {}", shown_text(override.name),
+    fail("precision", "no tensor is named '{}'; the nearest are {}", shown_text(override.name),
          fmt::join(nearest(override.name, tensors), ", "));
   }
 }

@@ -21,6 +21,8 @@ std::vector<PromoteEvent> load_promotions(const std::string& path) {
   std::vector<PromoteEvent> events;
   std::error_code error;
   if (!fs::exists(path, error)) return events;
+  // A pipe could hang.
+  if (!fs::is_regular_file(path, error)) fail("doctor", "cannot read {}: it is not a file", path);
   std::ifstream in(path, std::ios::binary);
   if (!in) fail("doctor", "cannot read {}: {}", path, std::strerror(errno));
   size_t number = 1;

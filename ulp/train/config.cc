@@ -74,7 +74,12 @@ bool between(double x) {
 
 constexpr ConfigRule kAnything = {};
 constexpr ConfigRule kModel = {.parse = [](std::string_view text) { find_model(text); }};
-constexpr ConfigRule kPolicy = {.parse = [](std::string_view text) { parse_policy(text); }};
+// Of one that reads a file only the form: the file may be gone when a run is looked at later.
+constexpr ConfigRule kPolicy = {.parse = [](std::string_view text) {
+  const bool listed = text.starts_with("list:") && text.size() > 5;
+  const size_t file = text.starts_with("sensitivity:") ? text.find(':', text.find(':') + 1) : text.npos;
+  if (!listed) parse_policy(text.substr(0, file));
+}};
 constexpr ConfigRule kLossScale = {.parse =
                                        [](std::string_view text) {
                                          if (text != "default") parse_loss_scale(text);
@@ -398,6 +403,7 @@ void check(const RunConfig& c) {
 
 void check_precision(const RunConfig& c) {
   precision_options(c);
+  parse_policy(c.policy);  // with its file
   if (has_own_formats(c.policy)) {
     // Silence would look as if they had been used.
     const RunConfig defaults;

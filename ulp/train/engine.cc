@@ -11,6 +11,7 @@
 #include "ulp/graph/gradients.h"
 #include "ulp/graph/ops/update.h"
 #include "ulp/precision/policy.h"
+#include "ulp/precision/sensitivities.h"
 
 namespace ulp {
 
@@ -21,6 +22,26 @@ const Backend& find_backend(std::string_view device) {
 }
 
 namespace {
+
+// A graph does not know which model it is of, so that the policy itself can only count groups.
+void check_sensitivity_file(const ModelRequest& model, const std::string& policy) {
+  const size_t file =
+      policy.starts_with("sensitivity:") ? policy.find(':', policy.find(':') + 1) : policy.npos;
+  if (file == policy.npos) return;
+  const Sensitivities measured = load_sensitivities(policy.substr(file + 1));
+  const std::string input =
+      fmt::format("{}x{}x{}", model.image.channels, model.image.height, model.image.width);
+  if (measured.model.empty()) return;
+  if (measured.model == model.name && measured.width == model.width && measured.input == input &&
+      measured.classes == model.classes)
+    return;
+  fail("precision",
+       "sensitivity file '{}' is of {} at width {} for {} and {} classes, this is {} at width {} for {} and "
+       "{} "
+       "classes: write one for it with `ulp sensitivity`",
+       policy.substr(file + 1), measured.model, measured.width, measured.input, measured.classes, model.name,
+       model.width, input, model.classes);
+}
 
 // Update kernels write codes of single numbers.
 void check_weights(const Graph& graph, std::span<const TensorFormat> formats) {
@@ -62,8 +83,13 @@ Assignment Engine::choose_assignment(const Graph& whole) const {
   PolicyOptions options;
   options.candidates = precision.candidates;
   options.keep_first_last = precision.keep_first_last;
-  options.peak = [this](const Assignment& assignment) { return peak_of(assignment); };
+  // What is planned is what will be: with the formats that are given to single tensors.
+  options.peak = [&](Assignment assignment) {
+    apply_overrides(precision.overrides, counted_, precision.candidates, assignment);
+    return peak_of(assignment);
+  };
   options.sensitivities = options_.sensitivities;
+  check_sensitivity_file(options_.model, precision.policy);
   Assignment chosen = parse_policy(precision.policy, options)->assign(whole);
   apply_overrides(precision.overrides, counted_, precision.candidates, chosen);
   return chosen;
@@ -107,7 +133,7 @@ std::unique_ptr<Engine::Program> Engine::make_program(int64_t examples, Use use,
   plan.fused_backward = options_.fused_backward;
   plan.micro_batches = static_cast<int>(options_.micro_batches);
   plan.overflow = options_.precision.overflow;
-  plan.accumulator = options_.precision.accumulator;
+  if (use != Use::evaluation_fp32) plan.accumulator = options_.precision.accumulator;
   plan.results = {program->graph.sums};
   if (options_.keep_gradients) {
     for (size_t i = 0; i < graph.tensor_count(); ++i) {
@@ -156,6 +182,7 @@ void Engine::plan_evaluation_fp32(int64_t examples) {
 }
 
 bool Engine::computes_in_fp32() const {
+  if (options_.precision.accumulator) return false;
   return std::all_of(assignment_.storage.begin(), assignment_.storage.end(),
                      [](const auto& entry) { return is_fp32(entry.second); });
 }
@@ -266,17 +293,34 @@ BatchResult Engine::train(const StepState& step, const Examples32& examples, con
     result.updated = part.updated;
     for (size_t i = 0; i < stats_.size(); ++i) {
       const TensorInfo& tensor = program.graph.graph.tensors()[i];
+      const EncodeStats& reported = program.executor->stats()[i];
+      // A weight is rounded for each micro-batch, the same way, and its gradient once a step.
       const bool once = tensor.kind == Kind::weight || tensor.kind == Kind::weight_grad;
-      stats_[i].merge(program.executor->stats()[i]);
+      if (tensor.kind != Kind::weight || first == 0) stats_[i].merge(reported);
       elements_[i] = tensor.elements() + (once ? 0 : elements_[i]);
     }
     last_run_ = &program;
     if (!last || result.updated) continue;
-    if (verdict && !verdict(program.graph.graph, stats_)) continue;
+    if (verdict && !verdict(result.loss, program.graph.graph, stats_)) continue;
+    program.executor->clear_stats();
     program.executor->run(state, Phase::update, Phase::update);
     result.updated = true;
+    merge_stored_weights(program, step.step == 0);
   }
   return result;
+}
+
+// A weight that products read as it is stored is rounded by its update, not by its readers, and before the first step by
+// its first values. The greater of the two counts: shares are of one writing.
+void Engine::merge_stored_weights(const Program& program, bool first_step) {
+  for (size_t i = 0; i < stats_.size(); ++i) {
+    const TensorInfo& tensor = program.graph.graph.tensors()[i];
+    if (tensor.kind != Kind::weight || program.plan->formats()[i].operand) continue;
+    const EncodeStats& updated = program.executor->stats()[i];
+    const EncodeStats initial = first_step ? state_->find(tensor.name).initial : EncodeStats{};
+    stats_[i] = updated.overflow > initial.overflow ? updated : initial;
+    stats_[i].amax = std::max(updated.amax, initial.amax);
+  }
 }
 
 std::vector<float> Engine::gradient(const std::string& weight) const {

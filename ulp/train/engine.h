@@ -82,7 +82,8 @@ class Engine {
   std::span<const CountedTensor> counted() const { return counted_; }
 
   // Looks at a step's range events, by tensor of the training graph, when its gradients are complete: whether it counts.
-  using Verdict = std::function<bool(const Graph& graph, std::span<const EncodeStats> stats)>;
+  // `loss` is that of the step, summed over its examples.
+  using Verdict = std::function<bool(double loss, const Graph& graph, std::span<const EncodeStats> stats)>;
 
   // A step: the gradient of the mean loss over the examples, and, unless the verdict is against it, the update with the
   // scalars of `step`. With fused backward there is no moment to ask at, and none is.
@@ -118,6 +119,7 @@ class Engine {
   PeakUse peak_of(const Assignment& assignment) const;
   size_t arena_bytes() const;
   void bind();
+  void merge_stored_weights(const Program& program, bool first_step);
   BatchResult run(Program& program, const StepState& step, const Examples32& examples, size_t first,
                   Phase last);
 

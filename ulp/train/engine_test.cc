@@ -219,6 +219,29 @@ TEST(Engine, StoredWeightsFollowTheirFormat) {
   EXPECT_NE(weights(engine, name), values);
 }
 
+TEST(Engine, AWeightThatIsStoredNarrowReportsItsUpdate) {
+  const Data data(8);
+  EngineOptions made = narrow("resnet8", 8, "size:1");
+  made.precision.weights.rule = WeightStorage::Rule::assigned;
+  made.precision.overrides = parse_overrides("layer2.0.conv1.weight=fp(4,3,12)");
+  Engine engine(made);
+  engine.allocate();
+  engine.train(step_state(made, 0), data.examples());
+  const auto at = static_cast<size_t>(engine.graph().find("layer2.0.conv1.weight").index);
+  EXPECT_GT(engine.stats()[at].overflow, 0u);
+  EXPECT_LE(engine.stats()[at].overflow, engine.elements()[at]);
+}
+
+TEST(Engine, PeakKeepsToItsLimitWithFormatsOfSingleTensors) {
+  EngineOptions made = narrow("resnet8", 32, "size:1");
+  const size_t least = Engine(made).planned_peak_bytes();
+  made.precision.policy = "peak:" + std::to_string(least * 5 / 4);
+  made.precision.overrides = parse_overrides("layer3.*=fp32");
+  EXPECT_LE(Engine(made).planned_peak_bytes(), least * 5 / 4);
+  made.precision.overrides = parse_overrides("layer*=fp32");
+  EXPECT_THROW(Engine{made}, Error);
+}
+
 TEST(Engine, NamedWeightsAreStoredSo) {
   const Data data(8);
   EngineOptions made = narrow("lenet", 8, "fp32");
@@ -260,8 +283,11 @@ TEST(Engine, EvaluatesInFp32AsAnEngineInFp32Does) {
 
 TEST(Engine, CountsElementsOverMicroBatches) {
   const Data data(12);
+  std::vector<uint64_t> overflowed;
   for (const int64_t micro_batches : {1, 2, 4}) {
     EngineOptions made = narrow("resnet8", 8, "size:1");
+    // Where much of a weight overflows.
+    made.precision.overrides = parse_overrides("layer2.0.conv1.weight=fp(4,3,12)");
     made.micro_batches = micro_batches;
     made.keep_gradients = true;
     Engine engine(made);
@@ -269,7 +295,7 @@ TEST(Engine, CountsElementsOverMicroBatches) {
     engine.allocate();
     const Examples32 six{std::span(data.images).first(size_t{6} * 3 * 32 * 32),
                          std::span(data.labels).first(6)};
-    engine.train(step_state(made, 0), six, [](const Graph&, auto) { return false; });
+    engine.train(step_state(made, 0), six, [](auto&&...) { return false; });
     for (const CountedTensor& tensor : engine.counted()) {
       const TensorId id = engine.graph().find(tensor.name);
       if (!id) continue;
@@ -277,10 +303,16 @@ TEST(Engine, CountsElementsOverMicroBatches) {
       EXPECT_EQ(engine.elements()[static_cast<size_t>(id.index)],
                 forward ? tensor.elements / 8 * 6 : tensor.elements)
           << tensor.name << " in " << micro_batches;
+      const EncodeStats& stats = engine.stats()[static_cast<size_t>(id.index)];
+      EXPECT_LE(stats.overflow + stats.underflow, engine.elements()[static_cast<size_t>(id.index)]);
+      if (tensor.name == "layer2.0.conv1.weight") overflowed.push_back(stats.overflow);
     }
     const std::vector<float> gradient = engine.gradient("conv1.weight");
     EXPECT_TRUE(std::any_of(gradient.begin(), gradient.end(), [](float value) { return value != 0; }));
   }
+  EXPECT_GT(overflowed[0], 0u);
+  EXPECT_EQ(overflowed,
+            std::vector<uint64_t>(3, overflowed[0]));  // a weight is one tensor, however often it is read
 }
 
 class CheckpointTest : public testing::Test {

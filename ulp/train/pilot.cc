@@ -75,8 +75,8 @@ bool Pilot::train(uint64_t steps) {
     state.step = static_cast<uint32_t>(step_);
     state.loss_scale = static_cast<float>(scale);
     state.update = update_scalars(optimizer, updates_, lr, 1 / scale, clip);
-    const auto verdict = [&](const Graph& graph, std::span<const EncodeStats> stats) {
-      return scaling.accept(gradients_overflowed(graph, stats));
+    const auto verdict = [&](double loss, const Graph& graph, std::span<const EncodeStats> stats) {
+      return scaling.accept(gradients_overflowed(loss, graph, stats));
     };
     updates_ += engine_->train(state, {batch.images, batch.labels}, verdict).updated ? 1 : 0;
     if (scaling.stuck()) return false;

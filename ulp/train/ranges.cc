@@ -237,6 +237,7 @@ RangeFile::RangeFile(const std::string& path, const RangedModel& model, std::spa
       last_ = record.step;
       for (size_t i = 0; i < seen_.size(); ++i) seen_[i] |= happened(record.tensors[i]);
     }
+    records_ = history.records.size();
   } else {
     const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(header.data()), header.size());
     write_file_atomically(path, {&bytes, 1});
@@ -256,8 +257,9 @@ void RangeFile::write(const RangeRecord& record, uint64_t total_steps, bool must
     throw std::logic_error("a record of ranges must have all tensors and come after the last one");
   }
   const uint64_t stride = std::max<uint64_t>(1, (total_steps + kMost - 1) / kMost);
-  must = must || record.skipped || record.step <= kAlways || record.step % stride == 0 ||
-         record.step == total_steps;
+  // A run that has gone wrong for good would be recorded step by step.
+  must = (must || record.skipped) && records_ < kAll;
+  must = must || record.step <= kAlways || record.step % stride == 0 || record.step == total_steps;
   for (size_t i = 0; i < seen_.size() && !must; ++i) must = (happened(record.tensors[i]) & ~seen_[i]) != 0;
   if (!must) return;
 
@@ -275,6 +277,7 @@ void RangeFile::write(const RangeRecord& record, uint64_t total_steps, bool must
     }
   }
   last_ = record.step;
+  ++records_;
   for (size_t i = 0; i < seen_.size(); ++i) seen_[i] |= happened(record.tensors[i]);
 }
 

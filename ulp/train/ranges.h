@@ -64,8 +64,8 @@ class RangeFile {
   // Appends in one write; as many ranges as there are tensors. Not every step is worth its bytes: the first kAlways are
   // written, then each stride-th so that about kMost lie in a run, the last, and every one in which something happens
   // for the first time: a tensor overflows, or more than kFlushed of it is flushed, or has a NaN; and those that were
-  // skipped, and those that `must` be there. On an Error (the disk is full) the file is as it was before.
-  static constexpr uint64_t kAlways = 256, kMost = 4096;
+  // skipped, and those that `must` be there, as long as the file has no more than kAll records. On an Error (the disk is full) the file is as it was before.
+  static constexpr uint64_t kAlways = 256, kMost = 4096, kAll = 6000;
   static constexpr double kFlushed = 0.5;
   void write(const RangeRecord& record, uint64_t total_steps, bool must);
 
@@ -73,6 +73,7 @@ class RangeFile {
   std::string path_;
   int fd_ = -1;
   uint64_t last_ = 0;          // the step that was written last
+  uint64_t records_ = 0;       // in the file
   std::vector<uint8_t> seen_;  // by tensor: what has happened to it already
 };
 

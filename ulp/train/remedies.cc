@@ -143,10 +143,13 @@ void Adviser::promote_all() {
   }
   if (formats.empty()) return rule_out("promote_all", "it overflows by less than promotion looks at");
   const size_t before = treatment_.remedies.size();
-  offer("promote_all",
-        fmt::format("let training promote what overflows by more than 1%: so far {} {}", formats.size(),
-                    formats.size() == 1 ? "tensor" : "tensors"),
-        formats);
+  offer(
+      "promote_all",
+      fmt::format(
+          "let training promote what overflows by more than 1%: so far {} {}, and what they may hide behind "
+          "them, at more cost",
+          formats.size(), formats.size() == 1 ? "tensor" : "tensors"),
+      formats);
   if (treatment_.remedies.size() == before) return;
   treatment_.remedies.back().option = "--promote";
   treatment_.remedies.back().value = fmt::format("{}", Diagnosis::kSerious);
@@ -254,6 +257,11 @@ Treatment Adviser::treat(const Trouble& trouble) {
     return std::move(treatment_);
   }
   loss_scale();
+  if (overflow() && !treatment_.remedies.empty()) {
+    // With more room here the next gradient would be the one that does not fit.
+    rule_out("formats", "gradients behind it are as large: the scale is what they have in common");
+    return std::move(treatment_);
+  }
   promote();
   promote_all();
   shift_bias();

@@ -38,7 +38,9 @@ LossScale choose_loss_scale(const RunConfig& config, const Engine& engine) {
   return {};
 }
 
-bool gradients_overflowed(const Graph& graph, std::span<const EncodeStats> stats) {
+bool gradients_overflowed(double loss, const Graph& graph, std::span<const EncodeStats> stats) {
+  // Tensors in fp32 report nothing, but without a loss there is no gradient.
+  if (!std::isfinite(loss)) return true;
   for (size_t i = 0; i < stats.size(); ++i) {
     if (!is_gradient(graph.tensors()[i])) continue;
     if (stats[i].overflow > 0 || stats[i].nan > 0) return true;
@@ -51,7 +53,7 @@ double measure_loss_scale(Engine& engine, Loader& loader, uint64_t seed) {
   constexpr int kTrials = 16;
   // Forward moves the running statistics of batch norms.
   const StateCopy before = engine.state().copy(Kind::statistic);
-  double scale = parse_loss_scale("dynamic").initial;
+  double scale = parse_loss_scale("dynamic").initial, fitting = 0;
   for (int trial = 0; trial < kTrials; ++trial) {
     double headroom = std::numeric_limits<double>::infinity();
     loader.seek(0, 0);
@@ -60,17 +62,19 @@ double measure_loss_scale(Engine& engine, Loader& loader, uint64_t seed) {
       StepState state;
       state.seed = seed;
       state.loss_scale = static_cast<float>(scale);
-      engine.train(state, {batch.images, batch.labels}, [](const Graph&, auto) { return false; });
+      engine.train(state, {batch.images, batch.labels}, [](auto&&...) { return false; });
       headroom = std::min(headroom, gradient_headroom(engine));
       engine.state().restore(before);
     }
     // Nothing that could overflow needs no scale.
     if (std::isinf(headroom)) return 1;
+    if (headroom >= 1) fitting = std::max(fitting, scale);
     const double next = next_trial_scale(scale, headroom);
-    if (next == scale) break;
+    if (next == scale) return scale;
     scale = next;
   }
-  return scale;
+  // No end was found; of what was tried, what fitted.
+  return fitting > 0 ? fitting : LossScaler::kLowest;
 }
 
 }  // namespace ulp

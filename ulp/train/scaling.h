@@ -14,8 +14,8 @@ namespace ulp {
 // What the run says, or what its formats need: gradients that have fewer bits than fp32 get a dynamic scale.
 LossScale choose_loss_scale(const RunConfig& config, const Engine& engine);
 
-// Whether a gradient did not fit in its format.
-bool gradients_overflowed(const Graph& graph, std::span<const EncodeStats> stats);
+// Whether a gradient did not fit in its format, or the loss was no finite number: what a loss scale skips a step for.
+bool gradients_overflowed(double loss, const Graph& graph, std::span<const EncodeStats> stats);
 
 // The factor of `auto`: the gradients of the first batches are computed, at several scales, and thrown away. The loader
 // must be sought afterwards; of the engine nothing has changed.

@@ -118,8 +118,8 @@ bool GradientErrors::compute(const KeptBatch& batch) {
   state.loss_scale = static_cast<float>(scale_);
   bool fine = true;
   engine.train(state, {batch.images, batch.labels},
-               [&](const Graph& graph, std::span<const EncodeStats> stats) {
-                 fine = !gradients_overflowed(graph, stats);
+               [&](double loss, const Graph& graph, std::span<const EncodeStats> stats) {
+                 fine = !gradients_overflowed(loss, graph, stats);
                  return false;  // the weights stay
                });
   engine.state().restore(before);

@@ -38,11 +38,11 @@ void State::add(const Plan& plan, uint64_t seed) {
       }
       continue;
     }
-    StateSlot slot{tensor.name, tensor.shape, tensor.kind, storage, memory_.allocate(place.bytes)};
+    StateSlot slot{tensor.name, tensor.shape, tensor.kind, storage, memory_.allocate(place.bytes), {}};
     if (tensor.kind != Kind::grad_sum) {
       std::vector<float> values(tensor.elements());
       fill_initial(tensor.init, seed, tensor.number, values);
-      encode(storage, {}, values, slot.codes(), slot.side());
+      slot.initial = encode(storage, {}, values, slot.codes(), slot.side());
     }
     slots_.emplace(tensor.name, std::move(slot));
   }
@@ -60,7 +60,7 @@ size_t State::convert(const Plan& plan) {
     if (slot.storage == storage) continue;
     const std::vector<float> values = slot.values();
     most = std::max(most, memory_.in_use() + aligned_bytes(place.bytes));
-    StateSlot made{slot.name, slot.shape, slot.kind, storage, memory_.allocate(place.bytes)};
+    StateSlot made{slot.name, slot.shape, slot.kind, storage, memory_.allocate(place.bytes), {}};
     encode(storage, {}, values, made.codes(), made.side());
     slot = std::move(made);
   }

@@ -19,6 +19,7 @@ struct StateSlot {
   Kind kind = Kind::weight;
   Storage storage;
   Block block;
+  EncodeStats initial = {};  // what writing its first values reported
 
   std::span<uint8_t> codes() const;
   std::span<uint32_t> side() const;

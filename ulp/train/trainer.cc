@@ -60,6 +60,7 @@ Trainer::Trainer(const RunConfig& config, Observer& observer) : config_(config),
   EngineOptions options = engine_options(config, set_);
   options.sensitivities = [this] { return sensitivities(); };
   engine_ = std::make_unique<Engine>(options);
+  run_ += "; formats " + assignment_digest(engine_->first_assignment());
   plan_run(*engine_, config, train_->examples(), test_->examples());
   scaler_ = std::make_unique<LossScaler>(choose_loss_scale(config, *engine_), train_->batches());
   progress_.loss_scale = scaler_->state();
@@ -93,9 +94,10 @@ void Trainer::start(bool resume) {
   if (progress_.finished) return;
   if (progress_.step == 0 && scaler_->measured())
     scaler_->set(measure_loss_scale(*engine_, *train_, config_.seed));
+  // What may refuse comes before what changes a file.
+  open_ranges();
   cut_metrics(path("metrics.jsonl"), progress_.step, progress_.epochs_done);
   metrics_ = std::make_unique<MetricsFile>(path("metrics.jsonl"));
-  open_ranges();
   if (config_.tensorboard) events_ = std::make_unique<EventWriter>(config_.out);
   const uint64_t batches = train_->batches();
   train_->seek(static_cast<uint32_t>(progress_.step / batches), progress_.step % batches);
@@ -154,8 +156,8 @@ bool Trainer::step(const std::atomic<bool>& stop) {
   const double scale = scaler_->scale();
   state.loss_scale = static_cast<float>(scale);
   state.update = update_scalars(optimizer_config(config_), progress_.updates, lr, 1 / scale, clip);
-  const auto verdict = [&](const Graph& graph, std::span<const EncodeStats> stats) {
-    return scaler_->accept(gradients_overflowed(graph, stats));
+  const auto verdict = [&](double loss, const Graph& graph, std::span<const EncodeStats> stats) {
+    return scaler_->accept(gradients_overflowed(loss, graph, stats));
   };
   const BatchResult result = engine_->train(state, {batch.images, batch.labels}, verdict);
   std::vector<Promotion> promotions;
@@ -257,22 +259,23 @@ RangeRecord Trainer::range_record(const StepReport& report) const {
 
 void Trainer::promote(std::span<const Promotion> promotions) {
   Assignment assignment = engine_->assignment();
+  for (const Promotion& promotion : promotions) assignment.promote(promotion.tensor);
+  try {
+    engine_->set_assignment(std::move(assignment));
+  } catch (const std::exception&) {
+    // More memory than there is. What was trained is not lost; the resumed run promotes after its next step. Weights that
+    // were to be stored otherwise may be half-way: there the last checkpoint must do.
+    if (precision_options(config_).weights.rule != WeightStorage::Rule::assigned) save("last.safetensors");
+    throw;
+  }
   for (const Promotion& promotion : promotions) {
+    progress_.promoted.push_back(promotion.tensor);
     metrics_->write({{"event", "promote"},
                      {"step", progress_.step},
                      {"tensor", promotion.tensor},
                      {"from", storage_name(promotion.from)},
                      {"to", storage_name(promotion.to)},
                      {"overflow_ratio", promotion.overflow_ratio}});
-    assignment.promote(promotion.tensor);
-    progress_.promoted.push_back(promotion.tensor);
-  }
-  try {
-    engine_->set_assignment(std::move(assignment));
-  } catch (const Error&) {
-    // More memory than there is. What was trained is not lost.
-    save("last.safetensors");
-    throw;
   }
   observer_.on_note(promotion_text(promotions, progress_.step, engine_->memory().in_use()));
 }
@@ -395,9 +398,12 @@ Evaluation Trainer::evaluate(const std::string& which) {
 }
 
 void Trainer::load(const std::string& file) {
-  progress_ = load_checkpoint(file, run_, [this](const RunProgress& progress) -> State& {
+  progress_ = load_checkpoint(file, run_, [&](const RunProgress& progress) -> State& {
     Assignment assignment = engine_->assignment();
-    for (const std::string& name : progress.promoted) assignment.promote(name);
+    for (const std::string& name : progress.promoted) {
+      if (!assignment.promote(name))
+        fail("checkpoint", "{} has promoted '{}', which is not low here", file, name);
+    }
     if (!progress.promoted.empty()) engine_->set_assignment(std::move(assignment));
     return engine_->state();
   });
@@ -425,6 +431,8 @@ Outcome train(const RunConfig& config, bool resume, Observer& observer, const st
     }
     fs::create_directories(folder, error);
     if (error) fail("train", "cannot make the folder {}: {}", config.out, error.message());
+    // Of a run that never began: another configuration would measure something else.
+    fs::remove(folder / "sensitivity.json", error);
     const std::string text = config_text(config);
     const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(text.data()), text.size());
     write_file_atomically((folder / "config.toml").string(), {&bytes, 1});
