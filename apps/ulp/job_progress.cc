@@ -9,6 +9,7 @@
 #include <csignal>
 #include <limits>
 
+#include "ulp/base/error.h"
 #include "ulp/lab/results.h"
 
 namespace ulp {
@@ -32,19 +33,34 @@ class JobProgress : public JobObserver {
  public:
   JobProgress(const JobList& list, size_t at_a_time)
       : list_(list), at_a_time_(at_a_time), output_(standard_output()) {
-    size_t begun = 0;
+    size_t begun = 0, damaged = 0;
     for (const Job& job : list.jobs) {
-      const JobState state = job_state(job);
-      if (state == JobState::finished) {
-        ++finished_;
-        // Unless it was stopped in between, that is what it took.
-        times_.add(job.config, read_result(job.config.out).seconds);
+      // One whose state cannot be told fails when it is to begin, and says why.
+      JobState state = JobState::failed;
+      try {
+        state = job_state(job);
+        if (state == JobState::finished) {
+          // Unless it was stopped in between, that is what it took.
+          times_.add(job.config, read_result(job.config.out).seconds);
+          ++finished_;
+        }
+      } catch (const Error& error) {
+        if (state == JobState::finished) {
+          ++damaged;
+          failures_[job.config.out] = error.what();
+        }
       }
       begun += state == JobState::begun || state == JobState::failed ? 1 : 0;
       waiting_.push_back(state != JobState::finished);
     }
-    print(fmt::format("{} runs: {} finished, {} to go on with, {} to begin; {} at a time", list.jobs.size(),
-                      finished_, begun, list.jobs.size() - finished_ - begun, at_a_time));
+    print(fmt::format("{} runs: {} finished, {} to go on with, {} to begin{}; {} at a time", list.jobs.size(),
+                      finished_, begun, list.jobs.size() - finished_ - begun - damaged,
+                      damaged > 0 ? fmt::format(", {} damaged", damaged) : "", at_a_time));
+    for (size_t i = 0; i < list.jobs.size(); ++i) {
+      const auto failed = failures_.find(list.jobs[i].config.out);
+      if (failed == failures_.end()) continue;
+      print(fmt::format("{} failed   {}: {}", place(i), list.names[i], failed->second));
+    }
   }
 
   void on_begin(size_t job, bool resumed) override {
@@ -53,35 +69,44 @@ class JobProgress : public JobObserver {
     print(fmt::format("{} {} {}", place(job), resumed ? "goes on " : "begins  ", list_.names[job]));
   }
 
-  void on_end(size_t job, JobEnd end, double seconds) override {
+  void on_end(size_t job, JobEnd end, double seconds, const std::string& why) override {
     const std::string folder = list_.jobs[job].config.out;
     const auto begun = begun_.find(job);
     const bool whole = begun != begun_.end() && !begun->second.resumed;
     begun_.erase(job);
     waiting_[job] = false;
-    std::string line;
+    std::string line = fmt::format("stopped  {}", list_.names[job]), reason = why;
     if (end == JobEnd::finished) {
-      ++finished_;
-      if (whole) times_.add(list_.jobs[job].config, seconds);
-      line = fmt::format("finished {}  best {}", list_.names[job], share_text(read_result(folder).best_acc));
-    } else if (end == JobEnd::failed) {
-      ++failed_;
-      line = fmt::format("failed   {}: {}", list_.names[job], job_error(folder));
-    } else {
-      line = fmt::format("stopped  {}", list_.names[job]);
+      try {
+        line =
+            fmt::format("finished {}  best {}", list_.names[job], share_text(read_result(folder).best_acc));
+        ++finished_;
+        if (whole) times_.add(list_.jobs[job].config, seconds);
+      } catch (const Error& error) {
+        end = JobEnd::failed;
+        reason = error.what();
+      }
     }
-    print(fmt::format("{} {}  {}  {} done, left {}", place(job), line, duration_text(seconds),
-                      finished_ + failed_, duration_text(left())));
+    if (end == JobEnd::failed) {
+      failures_[folder] = reason;
+      line = fmt::format("failed   {}: {}", list_.names[job], reason);
+    }
+    // After a stop nothing more begins: there is no time to tell.
+    const std::string rest =
+        stopping_ || end == JobEnd::interrupted ? "" : fmt::format(", left {}", duration_text(left()));
+    print(fmt::format("{} {}  {}  {} done{}", place(job), line, duration_text(seconds),
+                      finished_ + failures_.size(), rest));
   }
 
   void on_stop(size_t running) override {
+    stopping_ = true;
     print(fmt::format("stopping: {} {} to save; Ctrl-C again kills", running,
                       running == 1 ? "run is" : "runs are"));
   }
 
   void print(const std::string& line) { output_.write(line + "\n"); }
   size_t finished() const { return finished_; }
-  size_t failed() const { return failed_; }
+  const JobFailures& failures() const { return failures_; }
 
  private:
   struct Begun {
@@ -115,7 +140,9 @@ class JobProgress : public JobObserver {
   JobTimes times_;
   std::vector<bool> waiting_;
   std::map<size_t, Begun> begun_;  // those that run
-  size_t finished_ = 0, failed_ = 0;
+  size_t finished_ = 0;
+  JobFailures failures_;
+  bool stopping_ = false;
 };
 
 }  // namespace
@@ -135,7 +162,7 @@ double JobTimes::expected(const RunConfig& config) const {
   return std::numeric_limits<double>::quiet_NaN();
 }
 
-size_t run_visibly(const JobList& list, size_t at_a_time, const std::string& go_on) {
+JobFailures run_visibly(const JobList& list, size_t at_a_time, const std::string& go_on) {
   std::signal(SIGINT, ask_to_stop);
   std::signal(SIGTERM, ask_to_stop);
   JobProgress progress(list, at_a_time);
@@ -145,7 +172,7 @@ size_t run_visibly(const JobList& list, size_t at_a_time, const std::string& go_
                                list.jobs.size(), go_on));
     throw CLI::RuntimeError(128 + stop_request.signal);
   }
-  return progress.failed();
+  return progress.failures();
 }
 
 }  // namespace ulp

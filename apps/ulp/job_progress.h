@@ -34,8 +34,12 @@ struct JobList {
   std::vector<std::string> names;  // for the lines
 };
 
-// What all of them are, in one line, then runs those that are not finished. Returns how many failed. After a stop it
-// says `go_on`, the command that continues, and throws what ends the program as the signal would have.
-size_t run_visibly(const JobList& list, size_t at_a_time, const std::string& go_on);
+// Why a run failed, by its folder.
+using JobFailures = std::map<std::string, std::string>;
+
+// What all of them are, in one line, then runs those that are not finished. Returns those that failed; a
+// finished one whose metrics cannot be read is among them. After a stop it says `go_on`, the command that
+// continues, and throws what ends the program as the signal would have.
+JobFailures run_visibly(const JobList& list, size_t at_a_time, const std::string& go_on);
 
 }  // namespace ulp

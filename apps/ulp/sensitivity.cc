@@ -6,6 +6,7 @@
 
 #include "apps/ulp/commands.h"
 #include "apps/ulp/pilot_options.h"
+#include "apps/ulp/text.h"
 #include "ulp/base/error.h"
 #include "ulp/base/parallel.h"
 #include "ulp/precision/demote.h"
@@ -53,6 +54,9 @@ void sensitivity_command(const SensitivityCommandOptions& options) {
   if (std::error_code error; !folder.empty() && !std::filesystem::is_directory(folder, error)) {
     fail("sensitivity", "--out {}: there is no folder {}", options.out, folder.string());
   }
+  if (std::error_code error; std::filesystem::is_directory(options.out, error)) {
+    fail("sensitivity", "--out {} is a folder: name the file to write", options.out);
+  }
   const RunConfig config = options.config();
   if (config.threads > 0) set_thread_count(static_cast<int>(config.threads));
   const ImageSet set = load_dataset(config.data, data_request(config));
@@ -63,7 +67,8 @@ void sensitivity_command(const SensitivityCommandOptions& options) {
   }();
   print_table(config, set, measured);
   save_sensitivities(options.out, measured);
-  fmt::print("\nwritten to {}; use it with --policy sensitivity:R:{}\n", options.out, options.out);
+  fmt::print("\nwritten to {}; use it with --policy {}\n", options.out,
+             shell_quoted("sensitivity:R:" + options.out));
 }
 
 }  // namespace

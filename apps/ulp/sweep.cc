@@ -7,6 +7,7 @@
 
 #include "apps/ulp/commands.h"
 #include "apps/ulp/job_progress.h"
+#include "apps/ulp/text.h"
 #include "ulp/base/error.h"
 #include "ulp/base/file.h"
 #include "ulp/lab/report.h"
@@ -39,6 +40,18 @@ JobList make_jobs(const std::vector<SweepRun>& runs, const std::string& out) {
   return list;
 }
 
+std::string state_text(const Job& job) {
+  try {
+    const JobState state = job_state(job);
+    return state == JobState::finished ? "  finished"
+           : state == JobState::failed ? "  failed"
+           : state == JobState::begun  ? "  begun"
+                                       : "";
+  } catch (const Error& error) {
+    return fmt::format("  failed: {}", error.what());
+  }
+}
+
 void show_runs(const std::vector<SweepRun>& runs, const JobList& list, const std::string& out) {
   fmt::print("{} runs in {}\n", list.jobs.size(), out);
   size_t job = 0;
@@ -47,12 +60,7 @@ void show_runs(const std::vector<SweepRun>& runs, const JobList& list, const std
       fmt::print("  ({}: {} is {})\n", run.grid, axes_text(run.axes), run.folder);
       continue;
     }
-    const JobState state = job_state(list.jobs[job++]);
-    fmt::print("  {}{}\n", run.folder,
-               state == JobState::finished ? "  finished"
-               : state == JobState::failed ? "  failed"
-               : state == JobState::begun  ? "  begun"
-                                           : "");
+    fmt::print("  {}{}\n", run.folder, state_text(list.jobs[job++]));
   }
 }
 
@@ -61,14 +69,31 @@ void write_text(const std::string& path, const std::string& text) {
   write_file_atomically(path, {&bytes, 1});
 }
 
-void write_report(const SweepOptions& options, const std::vector<SweepRun>& runs, const std::string& out) {
+// One that cannot be read has failed, which is no reason not to report on the others.
+SweepOutcome outcome_of(const SweepRun& run, const Job& job, const JobFailures& failures) {
+  SweepOutcome outcome{&run};
+  try {
+    outcome.state = job_state(job);
+    if (outcome.state == JobState::failed) outcome.error = job_error(job.config.out);
+    outcome.result = read_result(job.config.out);
+  } catch (const Error& error) {
+    outcome.state = JobState::failed;
+    outcome.error = error.what();
+  }
+  if (const auto failed = failures.find(job.config.out); failed != failures.end()) {
+    outcome.state = JobState::failed;
+    outcome.error = failed->second;
+  }
+  return outcome;
+}
+
+void write_report(const SweepOptions& options, const std::vector<SweepRun>& runs, const std::string& out,
+                  const JobFailures& failures) {
   std::vector<SweepOutcome> outcomes;
   for (const SweepRun& run : runs) {
     Job job{run.config};
     job.config.out = out + "/" + run.folder;
-    SweepOutcome outcome{&run, job_state(job), read_result(job.config.out)};
-    if (outcome.state == JobState::failed) outcome.error = job_error(job.config.out);
-    outcomes.push_back(std::move(outcome));
+    outcomes.push_back(outcome_of(run, job, failures));
   }
   const std::string text = report_markdown(std::filesystem::path(options.file).stem().string(), outcomes);
   write_text(out + "/report.md", text);
@@ -83,23 +108,24 @@ void sweep_command(const SweepOptions& options) {
   const std::vector<SweepRun> runs = load_sweep(options.file, kernels == nullptr ? "" : kernels);
   const std::string out = folder_of(options);
   const JobList list = make_jobs(runs, out);
+  // Before anything runs: a folder that holds another run is found now.
+  for (const Job& job : list.jobs) refuse_other_run(job);
   if (options.dry_run) {
     show_runs(runs, list, out);
     return;
   }
   if (options.report) {
     if (!std::filesystem::is_directory(out)) fail("sweep", "there is no folder {}: nothing has run yet", out);
-    write_report(options, runs, out);
+    write_report(options, runs, out, {});
     return;
   }
-  // Before anything runs: a folder that holds another run is found now.
-  for (const Job& job : list.jobs) job_state(job);
   const auto lock = lock_job_folder(out);
-  const size_t failed =
+  const JobFailures failures =
       run_visibly(list, static_cast<size_t>(options.jobs),
-                  fmt::format("ulp sweep {} --out {} --jobs {}", options.file, out, options.jobs));
-  write_report(options, runs, out);
-  if (failed > 0) throw CLI::RuntimeError(1);
+                  fmt::format("ulp sweep {} --out {} --jobs {}", shell_quoted(options.file),
+                              shell_quoted(out), options.jobs));
+  write_report(options, runs, out, failures);
+  if (!failures.empty()) throw CLI::RuntimeError(1);
 }
 
 }  // namespace

@@ -20,4 +20,7 @@ std::string number_text(float value);
 // Bytes with a unit: 512 B, 1.5 KiB, 3.2 MiB.
 std::string bytes_text(double bytes);
 
+// A word of a command as a POSIX shell reads it: quoted where it must be, otherwise as it is.
+std::string shell_quoted(const std::string& word);
+
 }  // namespace ulp

@@ -8,6 +8,7 @@
 #include "apps/ulp/options.h"
 #include "apps/ulp/progress.h"
 #include "apps/ulp/stop.h"
+#include "apps/ulp/text.h"
 #include "ulp/base/error.h"
 #include "ulp/train/trainer.h"
 
@@ -55,7 +56,7 @@ void train_command(const TrainOptions& options) {
     case Outcome::interrupted:
       break;
   }
-  progress.on_note("stopped; go on with: ulp train --resume " + config.out);
+  progress.on_note("stopped; go on with: ulp train --resume " + shell_quoted(config.out));
   throw Stopped();
 }
 

@@ -11,6 +11,7 @@
 #include "apps/ulp/text.h"
 #include "ulp/base/error.h"
 #include "ulp/base/file.h"
+#include "ulp/base/parallel.h"
 #include "ulp/base/text.h"
 #include "ulp/lab/results.h"
 #include "ulp/lab/table.h"
@@ -92,7 +93,15 @@ void write_choice(RunConfig config, double ratio) {
   const std::string text = config_text(config);
   const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(text.data()), text.size());
   write_file_atomically(file, {&bytes, 1});
-  fmt::print("chosen: {}\nulp train --config {}\n", config.policy, file);
+  fmt::print("chosen: {}\nulp train --config {}\n", config.policy, shell_quoted(file));
+}
+
+// What may help where nothing fits; nothing if the batch cannot be cut into more.
+std::string smaller_batches(const RunConfig& config) {
+  for (int64_t parts = config.grad_accum + 1; parts <= config.batch; ++parts) {
+    if (config.batch % parts == 0) return fmt::format("; --grad-accum {} may need less", parts);
+  }
+  return "";
 }
 
 void tune_memory(const TuneOptions& options, const RunConfig& config) {
@@ -104,24 +113,32 @@ void tune_memory(const TuneOptions& options, const RunConfig& config) {
   TextTable table;
   table.columns = {{"r"}, {"low %"}, {"aggregate %"}, {"peak bytes"}, {"peak"}, {"fits", true}};
   std::optional<double> chosen;
-  uint64_t all_high = 0;
+  size_t chosen_peak = 0;
+  RunPlan all_high;
   std::pair<size_t, double> least = {~size_t{0}, 0};
   // More groups low need not mean a lower peak, so each is planned.
   for (const double ratio : distinct_ratios(config, input)) {
     const RunPlan plan = plan_of(with_ratio(config, ratio), input);
-    if (ratio == 0) all_high = plan.aggregate_bits;
+    if (ratio == 0) all_high = plan;
     const bool fits = plan.peak_bytes <= static_cast<size_t>(*limit);
-    if (fits && !chosen) chosen = ratio;
+    if (fits && !chosen) {
+      chosen = ratio;
+      chosen_peak = plan.peak_bytes;
+    }
     least = std::min(least, {plan.peak_bytes, ratio});
     table.rows.push_back(
         {fmt::format("{}", ratio), share_cell(plan.low_ratio),
-         share_cell(static_cast<double>(plan.aggregate_bits) / static_cast<double>(all_high)),
+         share_cell(static_cast<double>(plan.aggregate_bits) / static_cast<double>(all_high.aggregate_bits)),
          std::to_string(plan.peak_bytes), bytes_cell(plan.peak_bytes), fits ? "yes" : ""});
   }
   fmt::print("{}\n", table.markdown());
   if (!chosen) {
-    fail("tune", "nothing fits in {}: the least is {} bytes ({}), with size:{}; --grad-accum {} needs less",
-         options.memory, least.first, bytes_cell(least.first), least.second, 2 * config.grad_accum);
+    fail("tune", "nothing fits in {}: the least is {} bytes ({}), with size:{}{}", options.memory,
+         least.first, bytes_cell(least.first), least.second, smaller_batches(config));
+  }
+  if (promotion_of(with_ratio(config, *chosen)) && all_high.peak_bytes > static_cast<size_t>(*limit)) {
+    fmt::print("planned peak: {} before promotion; {} if everything is promoted, which is above {}\n",
+               bytes_cell(chosen_peak), bytes_cell(all_high.peak_bytes), options.memory);
   }
   write_choice(config, *chosen);
 }
@@ -144,10 +161,10 @@ RunConfig pilot_config(const TuneOptions& options, RunConfig config, const RunIn
   return config;
 }
 
-// Of each ratio, then fp32 last in the list of jobs but first to run.
+// The runs to compare. fp32 is first, since the others are worth nothing without it.
 struct Pilots {
-  JobList list;  // fp32, then each ratio
-  std::vector<Pilot> pilots;
+  JobList list;               // fp32, then each ratio
+  std::vector<Pilot> pilots;  // each ratio
 };
 
 Pilots make_pilots(const RunConfig& pilot, const std::vector<double>& ratios, const RunInput& input) {
@@ -170,17 +187,17 @@ Pilots make_pilots(const RunConfig& pilot, const std::vector<double>& ratios, co
 void print_pilots(const std::vector<Pilot>& pilots, const RunResult& fp32, const RunPlan& fp32_plan,
                   uint64_t all_high) {
   TextTable table;
-  table.columns = {{"r"},          {"low %"}, {"aggregate %"}, {"planned peak"},
-                   {"best acc %"}, {"drop"},  {"promotions"},  {"", true}};
+  table.columns = {{"r"},    {"planned aggregate %"}, {"measured low %"}, {"planned peak"}, {"best acc %"},
+                   {"drop"}, {"promotions"},          {"", true}};
   const auto relative = [&](const RunPlan& plan) {
     return share_cell(static_cast<double>(plan.aggregate_bits) / static_cast<double>(all_high));
   };
-  table.rows.push_back({"fp32", share_cell(0), relative(fp32_plan), bytes_cell(fp32_plan.peak_bytes),
+  table.rows.push_back({"fp32", relative(fp32_plan), share_cell(0), bytes_cell(fp32_plan.peak_bytes),
                         share_cell(fp32.best_acc), "", "0", fp32.diverged ? "diverged" : ""});
   for (const Pilot& pilot : pilots) {
     const bool done = pilot.finished;
-    table.rows.push_back({fmt::format("{}", pilot.ratio), done ? share_cell(pilot.low_ratio) : "-",
-                          relative(pilot.plan), bytes_cell(pilot.plan.peak_bytes),
+    table.rows.push_back({fmt::format("{}", pilot.ratio), relative(pilot.plan),
+                          done ? share_cell(pilot.low_ratio) : "-", bytes_cell(pilot.plan.peak_bytes),
                           done ? share_cell(pilot.best_acc) : "-",
                           done ? share_cell(fp32.best_acc - pilot.best_acc) : "-",
                           done ? std::to_string(pilot.promotions) : "-",
@@ -196,24 +213,25 @@ void tune_drop(const TuneOptions& options, const RunConfig& config) {
   const RunInput input = run_input(config);
   const RunConfig pilot = pilot_config(options, config, input);
   Pilots made = make_pilots(pilot, ratios, input);
-  for (const Job& job : made.list.jobs) job_state(job);
+  for (const Job& job : made.list.jobs) refuse_other_run(job);
   const auto lock = lock_job_folder(config.out);
   fmt::print("pilots of {} on {} examples in {}\n",
              pilot.steps > 0 ? fmt::format("{} steps", pilot.steps) : fmt::format("{} epochs", pilot.epochs),
              pilot.subset > 0 ? static_cast<size_t>(pilot.subset) : input.train, config.out);
-  run_visibly(made.list, static_cast<size_t>(options.jobs), "the same command");
+  const JobFailures failures = run_visibly(made.list, static_cast<size_t>(options.jobs), "the same command");
   const Job& baseline = made.list.jobs[0];
-  if (job_state(baseline) != JobState::finished) {
-    fmt::print("the run in fp32, which the others are compared with, failed: {}\n",
-               job_error(baseline.config.out));
+  if (const auto failed = failures.find(baseline.config.out); failed != failures.end()) {
+    fmt::print("the run in fp32, which the others are compared with, failed: {}\n", failed->second);
     throw CLI::RuntimeError(1);
   }
   const RunResult fp32 = read_result(baseline.config.out);
   for (size_t i = 0; i < made.pilots.size(); ++i) {
-    const Job& job = made.list.jobs[i + 1];
-    const RunResult result = read_result(job.config.out);
+    // All that did not fail are finished, and can be read.
+    const std::string& folder = made.list.jobs[i + 1].config.out;
+    if (failures.contains(folder)) continue;
+    const RunResult result = read_result(folder);
     Pilot& one = made.pilots[i];
-    one.finished = job_state(job) == JobState::finished;
+    one.finished = true;
     one.diverged = result.diverged;
     one.best_acc = result.best_acc;
     one.low_ratio = result.low_ratio;
@@ -221,6 +239,12 @@ void tune_drop(const TuneOptions& options, const RunConfig& config) {
   }
   const uint64_t all_high = plan_of(with_ratio(pilot, 0), input).aggregate_bits;
   print_pilots(made.pilots, fp32, plan_of(baseline.config, input), all_high);
+  if (fp32.diverged) {
+    fmt::print(
+        "the run in fp32, which the others are compared with, diverged: nothing is chosen. Try a smaller "
+        "--lr\n");
+    throw CLI::RuntimeError(1);
+  }
   const std::optional<size_t> chosen = choose_by_drop(made.pilots, fp32.best_acc, options.max_drop);
   if (!chosen) {
     fmt::print(
@@ -250,14 +274,16 @@ void add_tune_command(CLI::App& program) {
   options->ratios_option = command->add_option("--ratios", options->ratios, "What pilots try")
                                ->type_name("R,R,..")
                                ->capture_default_str();
-  options->epochs_option = command
-                               ->add_option("--pilot-epochs", options->pilot_epochs,
-                                            "Epochs of a pilot, unless --epochs or --steps say")
-                               ->capture_default_str();
-  options->subset_option = command
-                               ->add_option("--pilot-subset", options->pilot_subset,
-                                            "Examples that a pilot trains on, unless --subset says; 0: all")
-                               ->capture_default_str();
+  options->epochs_option =
+      command
+          ->add_option("--pilot-epochs", options->pilot_epochs,
+                       "Epochs of a pilot; not given, --epochs or --steps say, if they are")
+          ->capture_default_str();
+  options->subset_option =
+      command
+          ->add_option("--pilot-subset", options->pilot_subset,
+                       "Examples that a pilot trains on, 0: all; not given, --subset says, if it is")
+          ->capture_default_str();
   options->jobs_option =
       command->add_option("--jobs", options->jobs, "Pilots at a time; they share the threads")
           ->capture_default_str();
@@ -274,6 +300,8 @@ void add_tune_command(CLI::App& program) {
   command->callback([options] {
     check_options(*options);
     const RunConfig config = own_config(*options);
+    // Each thread has buffers, which plans count.
+    if (config.threads > 0) set_thread_count(static_cast<int>(config.threads));
     options->drop_option->count() > 0 ? tune_drop(*options, config) : tune_memory(*options, config);
   });
 }

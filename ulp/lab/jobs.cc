@@ -1,6 +1,7 @@
 #include "ulp/lab/jobs.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <thread>
 
 #include "ulp/base/error.h"
@@ -58,6 +60,20 @@ std::string first_difference(const RunConfig& a, const RunConfig& b) {
   return "";
 }
 
+void refuse_difference(const Job& job, const RunConfig& there) {
+  if (const std::string other = first_difference(there, job.config); !other.empty()) {
+    fail("jobs", "{} holds a run with {}, and now has {}: remove it, or name another folder with --out",
+         job.config.out, other, first_difference(job.config, there));
+  }
+}
+
+// What a run says on one line.
+std::string last_line(std::string text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
+  const std::string line = text.substr(text.rfind('\n') + 1);
+  return line.starts_with("ulp: ") ? line.substr(5) : line;
+}
+
 // The configuration, unless it stands there already. The lock of a run is that of this file, which must not be replaced
 // under one that is still saving.
 void write_config(const RunConfig& config) {
@@ -77,11 +93,16 @@ struct Child {
 };
 
 // What happens between fork and exec may call nothing that takes a lock.
-[[noreturn]] void become_training(const char* folder, int null, int log, int error, pid_t parent) {
+[[noreturn]] void become_training(const char* folder, int null, int log, int error, pid_t parent,
+                                  const sigset_t& mask) {
+  // Our handlers would only count here, and a stop that was passed on would be lost.
+  std::signal(SIGINT, SIG_DFL);
+  std::signal(SIGTERM, SIG_DFL);
   // Out of the terminal's group: Ctrl-C comes from us alone, once. And should we be killed, it saves and ends.
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(kCannotStart);
+  pthread_sigmask(SIG_SETMASK, &mask, nullptr);
   dup2(null, STDIN_FILENO);
   dup2(log, STDOUT_FILENO);
   dup2(error, STDERR_FILENO);
@@ -103,6 +124,25 @@ class Descriptor {
 
  private:
   int fd_;
+};
+
+// Keeps the signals that stop from this thread while it lives.
+class StopsBlocked {
+ public:
+  StopsBlocked() {
+    sigset_t stops;
+    sigemptyset(&stops);
+    sigaddset(&stops, SIGINT);
+    sigaddset(&stops, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &stops, &before_);
+  }
+  StopsBlocked(const StopsBlocked&) = delete;
+  StopsBlocked& operator=(const StopsBlocked&) = delete;
+  ~StopsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  const sigset_t& before() const { return before_; }
+
+ private:
+  sigset_t before_ = {};
 };
 
 class JobRunner {
@@ -144,9 +184,15 @@ class JobRunner {
       observer_.on_begin(job, state != JobState::fresh);
       children_[start(jobs_[job])] = {job, now()};
     } catch (const Error& error) {
-      std::ofstream(error_file(jobs_[job].config.out)) << error.what() << '\n';
-      observer_.on_end(job, JobEnd::failed, 0);
+      cannot_begin(job, error.what());
+    } catch (const fs::filesystem_error& error) {
+      cannot_begin(job, error.what());
     }
+  }
+
+  void cannot_begin(size_t job, const std::string& why) {
+    std::ofstream(error_file(jobs_[job].config.out)) << why << '\n';
+    observer_.on_end(job, JobEnd::failed, 0, last_line(why));
   }
 
   pid_t start(const Job& job) {
@@ -160,8 +206,11 @@ class JobRunner {
     write_config(config);
     const Descriptor null("/dev/null", O_RDONLY), log(config.out + "/log.txt", O_WRONLY | O_CREAT | O_APPEND),
         errors(error_file(config.out), O_WRONLY | O_CREAT | O_TRUNC);
+    const StopsBlocked blocked;
     const pid_t parent = getpid(), pid = fork();
-    if (pid == 0) become_training(config.out.c_str(), null.get(), log.get(), errors.get(), parent);
+    if (pid == 0) {
+      become_training(config.out.c_str(), null.get(), log.get(), errors.get(), parent, blocked.before());
+    }
     if (pid < 0) fail("jobs", "cannot start a process: {}", std::strerror(errno));
     return pid;
   }
@@ -171,19 +220,28 @@ class JobRunner {
     bool any = false;
     for (auto at = children_.begin(); at != children_.end();) {
       int status = 0;
-      if (waitpid(at->first, &status, WNOHANG) != at->first) {
+      const pid_t ended = waitpid(at->first, &status, WNOHANG);
+      const int error = errno;
+      if (ended == 0 || (ended < 0 && error == EINTR)) {
         ++at;
         continue;
       }
       const Child child = at->second;
       at = children_.erase(at);
       any = true;
-      observer_.on_end(child.job, end_of(jobs_[child.job].config.out, status), now() - child.started);
+      std::string why;
+      JobEnd end = JobEnd::failed;
+      if (ended < 0) {
+        why = fmt::format("how it ended is not known: {}", std::strerror(error));
+      } else {
+        end = end_of(jobs_[child.job].config.out, status, why);
+      }
+      observer_.on_end(child.job, end, now() - child.started, why);
     }
     return any;
   }
 
-  JobEnd end_of(const std::string& folder, int status) const {
+  JobEnd end_of(const std::string& folder, int status, std::string& why) const {
     const bool finished = WIFEXITED(status) && WEXITSTATUS(status) == 0;
     // By its handler, or before it had one.
     const bool by_signal = WIFSIGNALED(status) || WEXITSTATUS(status) == 128 + stop_.signal;
@@ -192,12 +250,12 @@ class JobRunner {
       fs::remove(error_file(folder), ignored);
       return finished ? JobEnd::finished : JobEnd::interrupted;
     }
-    std::ofstream file(error_file(folder), std::ios::app);
-    if (WIFSIGNALED(status)) {
-      file << "killed by signal " << WTERMSIG(status) << " (" << strsignal(WTERMSIG(status)) << ")\n";
-    } else if (file.tellp() == 0) {
-      file << "ended with code " << WEXITSTATUS(status) << "\n";
-    }
+    why = job_error(folder);
+    if (!WIFSIGNALED(status) && !why.empty()) return JobEnd::failed;
+    why = WIFSIGNALED(status)
+              ? fmt::format("killed by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)))
+              : fmt::format("ended with code {}", WEXITSTATUS(status));
+    std::ofstream(error_file(folder), std::ios::app) << why << '\n';
     return JobEnd::failed;
   }
 
@@ -219,11 +277,7 @@ JobState job_state(const Job& job) {
   if (begun) {
     const std::string file = folder + "/config.toml";
     if (!fs::exists(file, error)) fail("jobs", "{} holds a run without {}: remove the folder", folder, file);
-    const RunConfig there = load_config(file);
-    if (const std::string other = first_difference(there, job.config); !other.empty()) {
-      fail("jobs", "{} holds a run with {}, and now has {}: remove it, or name another folder with --out",
-           folder, other, first_difference(job.config, there));
-    }
+    refuse_difference(job, load_config(file));
   }
   try {
     if (saved && checkpoint_finished(folder + "/last.safetensors", run_text(job.config))) {
@@ -236,12 +290,21 @@ JobState job_state(const Job& job) {
   return begun ? JobState::begun : JobState::fresh;
 }
 
-std::string job_error(const std::string& folder) {
-  std::string text = read_file(error_file(folder));
-  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
-  std::string line = text.substr(text.rfind('\n') + 1);
-  return line.starts_with("ulp: ") ? line.substr(5) : line;
+void refuse_other_run(const Job& job) {
+  const std::string& folder = job.config.out;
+  std::error_code error;
+  if (!fs::exists(folder + "/last.safetensors", error) && !fs::exists(folder + "/metrics.jsonl", error))
+    return;
+  std::optional<RunConfig> there;
+  try {
+    there = load_config(folder + "/config.toml");
+  } catch (const Error&) {
+    return;
+  }
+  refuse_difference(job, *there);
 }
+
+std::string job_error(const std::string& folder) { return last_line(read_file(error_file(folder))); }
 
 std::unique_ptr<FileLock> lock_job_folder(const std::string& folder) {
   std::error_code error;
@@ -256,6 +319,8 @@ std::unique_ptr<FileLock> lock_job_folder(const std::string& folder) {
 }
 
 void run_jobs(std::span<const Job> jobs, size_t at_a_time, JobObserver& observer, const StopRequest& stop) {
+  // Where we were started with it ignored, nobody could learn how a child ended.
+  std::signal(SIGCHLD, SIG_DFL);
   JobRunner(jobs, at_a_time, observer, stop).run();
 }
 

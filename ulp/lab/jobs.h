@@ -28,9 +28,13 @@ enum class JobState : uint8_t {
   finished,
 };
 
-// What the folder holds. Throws an Error if that is a run of another configuration.
+// What the folder holds. Throws an Error if that is a run of another configuration, or one whose
+// configuration cannot be read.
 JobState job_state(const Job& job);
-// Of one that failed, the last line of what it said.
+// Throws only for the first, which concerns all runs: a folder was named that belongs to others. The second
+// is one run's own trouble.
+void refuse_other_run(const Job& job);
+// Of one that failed, the last line of what it said, as far as it could be kept.
 std::string job_error(const std::string& folder);
 
 // How often the user has asked to stop, and by which signal: for a signal handler to set. Each is passed on: the first
@@ -45,8 +49,9 @@ class JobObserver {
  public:
   virtual ~JobObserver() = default;
   virtual void on_begin(size_t job, bool resumed) = 0;
-  // `seconds` is how long this process of it ran.
-  virtual void on_end(size_t job, JobEnd end, double seconds) = 0;
+  // `seconds` is how long this process of it ran, `why` the reason of one that failed: its error.txt is a
+  // copy, which a folder that cannot be written does not have.
+  virtual void on_end(size_t job, JobEnd end, double seconds, const std::string& why) = 0;
   // A stop was asked for, and so many are to save and end.
   virtual void on_stop(size_t running) = 0;
 };

@@ -50,11 +50,13 @@ class MeasuredFile {
     std::ofstream(path_, std::ios::app).flush();
     lock_.emplace(path_);
     if (!lock_->held()) fail("lab", "another process is measuring in {}: stop it first", options.folder);
-    read(what, choices);
-    // Written anew: a line that was cut off goes.
-    file_.open(path_, std::ios::trunc);
-    file_ << what << "\n";
-    for (const auto& [key, cost] : costs_) write(key, cost);
+    const size_t whole = read(what, choices);
+    // What was measured stays as it is: only a last line that was cut off goes.
+    std::error_code error;
+    std::filesystem::resize_file(path_, whole, error);
+    if (error) fail("lab", "cannot write {}: {}", path_, error.message());
+    file_.open(path_, std::ios::app);
+    if (whole == 0) file_ << what << "\n";
     flush();
   }
 
@@ -65,41 +67,52 @@ class MeasuredFile {
 
   void add(uint64_t seed, uint32_t low, double cost) {
     costs_[{seed, low}] = cost;
-    write({seed, low}, cost);
+    file_ << fmt::format("{},{},{}\n", seed, low, cost);
     flush();
   }
 
  private:
   using Key = std::pair<uint64_t, uint32_t>;
 
-  void write(const Key& key, double cost) { file_ << fmt::format("{},{},{}\n", key.first, key.second, cost); }
-
   void flush() {
     file_.flush();
     if (!file_) fail("lab", "cannot write {}", path_);
   }
 
-  void read(const std::string& what, size_t choices) {
-    std::ifstream file(path_);
+  // Returns the length of the lines that are whole.
+  size_t read(const std::string& what, size_t choices) {
+    std::ifstream file(path_, std::ios::binary);
     std::string line;
-    if (!std::getline(file, line)) return;
+    if (!std::getline(file, line)) return 0;
+    if (file.eof() && what.starts_with(line)) return 0;
     if (line != what) {
       fail("lab",
            "{} holds measurements of another configuration: name another folder with --out, or remove it",
            path_);
     }
-    while (std::getline(file, line) && !file.eof()) {
-      uint64_t seed = 0;
-      uint32_t low = 0;
-      double cost = 0;
-      const char* end = line.data() + line.size();
-      const auto after_seed = std::from_chars(line.data(), end, seed);
-      if (after_seed.ptr == end || *after_seed.ptr != ',') break;
-      const auto after_low = std::from_chars(after_seed.ptr + 1, end, low);
-      if (after_low.ptr == end || *after_low.ptr != ',' || low >= choices) break;
-      if (std::from_chars(after_low.ptr + 1, end, cost).ptr != end) break;
-      costs_[{seed, low}] = cost;
+    size_t whole = line.size() + 1;
+    for (size_t count = 2; std::getline(file, line) && !file.eof(); ++count) {
+      if (!read_line(line, choices)) {
+        fail("lab", "line {} of {} is none that measuring writes: remove it", count, path_);
+      }
+      whole += line.size() + 1;
     }
+    return whole;
+  }
+
+  bool read_line(const std::string& line, size_t choices) {
+    uint64_t seed = 0;
+    uint32_t low = 0;
+    double cost = 0;
+    const char* end = line.data() + line.size();
+    const auto after_seed = std::from_chars(line.data(), end, seed);
+    if (after_seed.ptr == end || *after_seed.ptr != ',') return false;
+    const auto after_low = std::from_chars(after_seed.ptr + 1, end, low);
+    if (after_low.ptr == end || *after_low.ptr != ',' || low >= choices) return false;
+    const auto after_cost = std::from_chars(after_low.ptr + 1, end, cost);
+    if (after_cost.ec != std::errc() || after_cost.ptr != end) return false;
+    costs_[{seed, low}] = cost;
+    return true;
   }
 
   const std::string path_;

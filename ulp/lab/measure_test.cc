@@ -99,6 +99,14 @@ TEST_F(Lab, WhatWasDoneIsNotDoneAgain) {
   measured_ = 0;
   EXPECT_EQ(measure().choices, whole.choices);
   EXPECT_EQ(measured_, 0u);
+  // A line that is whole is never dropped in silence; a first one that was cut off is none.
+  const auto size = std::filesystem::file_size(path);
+  std::ofstream(path, std::ios::app) << "x\n";
+  EXPECT_THROW(measure(), Error);
+  EXPECT_EQ(std::filesystem::file_size(path), size + 2);
+  std::filesystem::resize_file(path, 5);
+  EXPECT_EQ(measure().choices, whole.choices);
+  EXPECT_EQ(measured_, 2 * whole.choices.size());
   // More seeds go on from there; another configuration does not.
   options_.seeds = 3;
   measure();

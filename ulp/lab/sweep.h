@@ -21,8 +21,8 @@ struct AxisValue {
 struct SweepRun {
   std::string grid;
   std::vector<AxisValue> axes;  // in the order of the file
-  // Below the sweep's: GRID/VALUE-VALUE-..., the same whatever else the file holds. Of runs with one configuration all
-  // have the folder of the first.
+  // Below the sweep's: GRID/VALUE-VALUE-..., whatever else the file holds; but one that repeats an earlier
+  // run has the folder of that.
   std::string folder;
   bool repeats = false;  // an earlier run has the same configuration
   RunConfig config;      // out is empty

@@ -125,7 +125,8 @@ std::optional<size_t> choose_by_drop(std::span<const Pilot> pilots, double accur
   std::optional<size_t> chosen;
   for (size_t i = 0; i < pilots.size(); ++i) {
     const Pilot& pilot = pilots[i];
-    if (!pilot.finished || accuracy - pilot.best_acc > max_drop + kSlack) continue;
+    if (!pilot.finished || pilot.diverged) continue;
+    if (!(accuracy - pilot.best_acc <= max_drop + kSlack)) continue;
     const auto key = [](const Pilot& p) { return std::pair(p.plan.aggregate_bits, -p.ratio); };
     if (!chosen || key(pilot) < key(pilots[*chosen])) chosen = i;
   }

@@ -54,7 +54,7 @@ struct Pilot {
 };
 
 // The one that saves most of those whose accuracy is at most `max_drop` below `accuracy`; of equals the larger ratio.
-// None where none is.
+// One that is not finished or diverged is no choice. None where none is.
 std::optional<size_t> choose_by_drop(std::span<const Pilot> pilots, double accuracy, double max_drop);
 
 }  // namespace ulp

@@ -71,6 +71,12 @@ TEST(Tune, TheLargestSavingWithinTheDropIsChosen) {
   EXPECT_EQ(choose_by_drop(pilots, 0.9, 0.02), 3u);  // of equals the larger; not the one that failed
   EXPECT_EQ(choose_by_drop(pilots, 0.5, 0.0), 3u);
   EXPECT_EQ(choose_by_drop(pilots, 0.95, 0.01), std::nullopt);
+  // What diverged may have been good before it did.
+  std::vector<Pilot> some_diverged = pilots;
+  some_diverged[3].diverged = true;
+  EXPECT_EQ(choose_by_drop(some_diverged, 0.9, 0.02), 2u);
+  for (Pilot& one : some_diverged) one.diverged = true;
+  EXPECT_EQ(choose_by_drop(some_diverged, 0.9, 0.5), std::nullopt);
 }
 
 }  // namespace
