@@ -23,8 +23,7 @@ struct ParetoCommandOptions : PilotCommandOptions {
 };
 
 void write(const std::filesystem::path& path, const std::string& text) {
-  const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(text.data()), text.size());
-  write_file_atomically(path.string(), {&bytes, 1});
+  write_file_atomically(path.string(), text);
 }
 
 void pareto_command(const ParetoCommandOptions& command) {

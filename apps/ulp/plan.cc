@@ -147,8 +147,7 @@ void save_assignment(const PlanCommandOptions& options, const Engine& engine) {
       json["high"][tensor.name] = storage_name(engine.assignment().high_of(tensor.name));
   }
   const std::string text = json.dump(1) + "\n";
-  const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(text.data()), text.size());
-  write_file_atomically(options.save, {&bytes, 1});
+  write_file_atomically(options.save, text);
 }
 
 void plan_command(PlanCommandOptions& options) {

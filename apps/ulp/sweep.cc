@@ -64,10 +64,7 @@ void show_runs(const std::vector<SweepRun>& runs, const JobList& list, const std
   }
 }
 
-void write_text(const std::string& path, const std::string& text) {
-  const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(text.data()), text.size());
-  write_file_atomically(path, {&bytes, 1});
-}
+void write_text(const std::string& path, const std::string& text) { write_file_atomically(path, text); }
 
 // One that cannot be read has failed, which is no reason not to report on the others.
 SweepOutcome outcome_of(const SweepRun& run, const Job& job, const JobFailures& failures) {

@@ -91,8 +91,7 @@ void write_choice(RunConfig config, double ratio) {
   config.out = "";
   check(config);
   const std::string text = config_text(config);
-  const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(text.data()), text.size());
-  write_file_atomically(file, {&bytes, 1});
+  write_file_atomically(file, text);
   fmt::print("chosen: {}\nulp train --config {}\n", config.policy, shell_quoted(file));
 }
 

@@ -150,6 +150,11 @@ void write_file_atomically(const std::string& path, std::span<const std::span<co
   replace(path, info.st_mode & 0777, parts);
 }
 
+void write_file_atomically(const std::string& path, std::string_view text) {
+  const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(text.data()), text.size());
+  write_file_atomically(path, {&bytes, 1});
+}
+
 FileLock::FileLock(const std::string& path) {
   fd_ = retry([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
   if (fd_ < 0) fail("file", "cannot open {}: {}", path, std::strerror(errno));

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace ulp {
 
@@ -15,6 +16,9 @@ namespace ulp {
 // An existing symbolic link at `path` is followed, so that what it points to is replaced.
 // A path that exists and is not a regular file (a device or a pipe, say /dev/null) is written to directly.
 void write_file_atomically(const std::string& path, std::span<const std::span<const uint8_t>> parts);
+
+// The same for one text.
+void write_file_atomically(const std::string& path, std::string_view text);
 
 // Keeps other processes from doing the same: while it lives, nobody else holds the lock of this file, which must exist.
 // The kernel takes the lock away when the process ends, however it ends.

@@ -50,6 +50,8 @@ constexpr bool is_state(Kind kind) {
   return kind == Kind::weight || kind == Kind::statistic || kind == Kind::optimizer;
 }
 
+constexpr bool is_gradient(Kind kind) { return kind == Kind::activation_grad || kind == Kind::weight_grad; }
+
 enum class Element : uint8_t { real, int32, byte };
 
 // How a state tensor starts.

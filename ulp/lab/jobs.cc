@@ -41,10 +41,7 @@ std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-void write_text(const std::string& path, const std::string& text) {
-  const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(text.data()), text.size());
-  write_file_atomically(path, {&bytes, 1});
-}
+void write_text(const std::string& path, const std::string& text) { write_file_atomically(path, text); }
 
 std::string error_file(const std::string& folder) { return folder + "/error.txt"; }
 

@@ -43,8 +43,7 @@ void save_sensitivities(const std::string& path, const Sensitivities& sensitivit
     file["groups"].push_back(std::move(group));
   }
   const std::string text = file.dump(1) + "\n";
-  const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(text.data()), text.size());
-  write_file_atomically(path, {&bytes, 1});
+  write_file_atomically(path, text);
 }
 
 Sensitivities load_sensitivities(const std::string& path) {

@@ -12,8 +12,6 @@
 namespace ulp {
 namespace {
 
-bool is_gradient(Kind kind) { return kind == Kind::activation_grad || kind == Kind::weight_grad; }
-
 const FloatFormat* plain_format(const Storage& storage) {
   if (const auto* plain = std::get_if<Plain>(&storage)) return &plain->format;
   if (const auto* split = std::get_if<Split>(&storage)) return &split->high;

@@ -5,14 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <optional>
-#include <span>
 #include <string_view>
 #include <system_error>
 
@@ -150,8 +148,7 @@ void cut_metrics(const std::string& path, uint64_t step, uint64_t epochs_done) {
     if (!object) fail("metrics", "line {} of {} is no JSON object: remove it, or the file", number, path);
     if (cut.keeps(*object, number)) kept.append(line).append("\n");
   }
-  const std::array parts = {std::span(reinterpret_cast<const uint8_t*>(kept.data()), kept.size())};
-  write_file_atomically(path, parts);
+  write_file_atomically(path, kept);
 }
 
 }  // namespace ulp

@@ -239,8 +239,7 @@ RangeFile::RangeFile(const std::string& path, const RangedModel& model, std::spa
     }
     records_ = history.records.size();
   } else {
-    const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(header.data()), header.size());
-    write_file_atomically(path, {&bytes, 1});
+    write_file_atomically(path, header);
   }
   fd_ = ::open(path.c_str(), O_RDWR | O_APPEND | O_CLOEXEC | O_NOCTTY);
   if (fd_ < 0) fail("ranges", "cannot write {}: {}", path, std::strerror(errno));

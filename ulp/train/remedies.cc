@@ -17,8 +17,6 @@ namespace {
 // Room for a tensor to grow, beyond the largest magnitude that was measured.
 constexpr double kMargin = 2;
 
-bool is_gradient(Kind kind) { return kind == Kind::activation_grad || kind == Kind::weight_grad; }
-
 // The largest k with number * 2^k <= limit; both above 0.
 int power_below(double number, double limit) {
   int k = static_cast<int>(std::floor(std::log2(limit / number)));

@@ -7,10 +7,6 @@
 namespace ulp {
 namespace {
 
-bool is_gradient(const TensorInfo& tensor) {
-  return tensor.kind == Kind::activation_grad || tensor.kind == Kind::weight_grad;
-}
-
 // How many times larger the gradients of the last step could have been: below 1 where one overflowed, 0 where one was
 // not finite. Formats that adapt to a tensor's range set no limit.
 double gradient_headroom(const Engine& engine) {
@@ -20,7 +16,7 @@ double gradient_headroom(const Engine& engine) {
     const EncodeStats& stats = engine.stats()[i];
     const Storage& storage = engine.training_plan().formats()[i].storage;
     const Plain* plain = std::get_if<Plain>(&storage);
-    if (!is_gradient(tensor) || plain == nullptr || is_fp32(storage)) continue;
+    if (!is_gradient(tensor.kind) || plain == nullptr || is_fp32(storage)) continue;
     if (stats.nan > 0 || std::isinf(stats.amax)) return 0;
     if (stats.amax > 0) headroom = std::min(headroom, double{largest(plain->format)} / double{stats.amax});
   }
@@ -32,8 +28,8 @@ double gradient_headroom(const Engine& engine) {
 LossScale choose_loss_scale(const RunConfig& config, const Engine& engine) {
   if (const std::optional<LossScale> chosen = loss_scale_of(config)) return *chosen;
   for (const CountedTensor& tensor : engine.counted()) {
-    const bool gradient = tensor.kind == Kind::activation_grad || tensor.kind == Kind::weight_grad;
-    if (gradient && !is_fp32(engine.assignment().storage_of(tensor.name))) return parse_loss_scale("dynamic");
+    if (is_gradient(tensor.kind) && !is_fp32(engine.assignment().storage_of(tensor.name)))
+      return parse_loss_scale("dynamic");
   }
   return {};
 }
@@ -42,7 +38,7 @@ bool gradients_overflowed(double loss, const Graph& graph, std::span<const Encod
   // Tensors in fp32 report nothing, but without a loss there is no gradient.
   if (!std::isfinite(loss)) return true;
   for (size_t i = 0; i < stats.size(); ++i) {
-    if (!is_gradient(graph.tensors()[i])) continue;
+    if (!is_gradient(graph.tensors()[i].kind)) continue;
     if (stats[i].overflow > 0 || stats[i].nan > 0) return true;
   }
   return false;

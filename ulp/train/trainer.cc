@@ -434,8 +434,7 @@ Outcome train(const RunConfig& config, bool resume, Observer& observer, const st
     // Of a run that never began: another configuration would measure something else.
     fs::remove(folder / "sensitivity.json", error);
     const std::string text = config_text(config);
-    const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(text.data()), text.size());
-    write_file_atomically((folder / "config.toml").string(), {&bytes, 1});
+    write_file_atomically((folder / "config.toml").string(), text);
   }
   const std::string file = (folder / "config.toml").string(), last = (folder / "last.safetensors").string();
   const FileLock lock(file);
