@@ -124,13 +124,4 @@ void measure(const std::string& model, int64_t batch, int64_t channels) {
 }  // namespace
 }  // namespace ulp
 
-int main(int argc, char** argv) {
-  const std::string model = argc > 1 ? argv[1] : "resnet20";
-  const int64_t batch = argc > 2 ? std::atoll(argv[2]) : 128, channels = argc > 3 ? std::atoll(argv[3]) : 3;
-  try {
-    ulp::measure(model, batch, channels);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "precision_bench: {}\n", error.what());
-    return 2;
-  }
-}
+int main(int argc, char** argv) { return ulp::run_bench(argc, argv, ulp::measure); }

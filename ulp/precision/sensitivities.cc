@@ -28,6 +28,12 @@ double error_of(const std::string& path, size_t group, const json& value) {
 
 }  // namespace
 
+std::string sensitivity_file(std::string_view policy) {
+  if (!policy.starts_with("sensitivity:")) return "";
+  const size_t colon = policy.find(':', policy.find(':') + 1);
+  return colon == policy.npos ? "" : std::string(policy.substr(colon + 1));
+}
+
 void save_sensitivities(const std::string& path, const Sensitivities& sensitivities) {
   nlohmann::ordered_json file = {{"model", sensitivities.model},           {"width", sensitivities.width},
                                  {"input", sensitivities.input},           {"classes", sensitivities.classes},

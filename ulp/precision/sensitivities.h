@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ulp {
@@ -24,6 +25,9 @@ struct Sensitivities {
 
   bool operator==(const Sensitivities&) const = default;
 };
+
+// FILE of a policy sensitivity:R:FILE; "" of any other.
+std::string sensitivity_file(std::string_view policy);
 
 // Whole or not at all. Throws an Error if it cannot be written.
 void save_sensitivities(const std::string& path, const Sensitivities& sensitivities);

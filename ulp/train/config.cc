@@ -15,6 +15,7 @@
 #include "ulp/models/model.h"
 #include "ulp/precision/policy.h"
 #include "ulp/precision/promotion.h"
+#include "ulp/precision/sensitivities.h"
 
 namespace ulp {
 namespace {
@@ -77,8 +78,8 @@ constexpr ConfigRule kModel = {.parse = [](std::string_view text) { find_model(t
 // Of one that reads a file only the form: the file may be gone when a run is looked at later.
 constexpr ConfigRule kPolicy = {.parse = [](std::string_view text) {
   const bool listed = text.starts_with("list:") && text.size() > 5;
-  const size_t file = text.starts_with("sensitivity:") ? text.find(':', text.find(':') + 1) : text.npos;
-  if (!listed) parse_policy(text.substr(0, file));
+  const size_t file = sensitivity_file(text).size();
+  if (!listed) parse_policy(file == 0 ? text : text.substr(0, text.size() - file - 1));
 }};
 constexpr ConfigRule kLossScale = {.parse =
                                        [](std::string_view text) {

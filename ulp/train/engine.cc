@@ -25,10 +25,9 @@ namespace {
 
 // A graph does not know which model it is of, so that the policy itself can only count groups.
 void check_sensitivity_file(const ModelRequest& model, const std::string& policy) {
-  const size_t file =
-      policy.starts_with("sensitivity:") ? policy.find(':', policy.find(':') + 1) : policy.npos;
-  if (file == policy.npos) return;
-  const Sensitivities measured = load_sensitivities(policy.substr(file + 1));
+  const std::string file = sensitivity_file(policy);
+  if (file.empty()) return;
+  const Sensitivities measured = load_sensitivities(file);
   const std::string input =
       fmt::format("{}x{}x{}", model.image.channels, model.image.height, model.image.width);
   if (measured.model.empty()) return;
@@ -36,11 +35,9 @@ void check_sensitivity_file(const ModelRequest& model, const std::string& policy
       measured.classes == model.classes)
     return;
   fail("precision",
-       "sensitivity file '{}' is of {} at width {} for {} and {} classes, this is {} at width {} for {} and "
-       "{} "
-       "classes: write one for it with `ulp sensitivity`",
-       policy.substr(file + 1), measured.model, measured.width, measured.input, measured.classes, model.name,
-       model.width, input, model.classes);
+       "sensitivity file '{}' is of {} at width {} ({}, {} classes), this is {} at width {} ({}, {} classes)",
+       file, measured.model, measured.width, measured.input, measured.classes, model.name, model.width, input,
+       model.classes);
 }
 
 // Update kernels write codes of single numbers.
@@ -301,10 +298,9 @@ BatchResult Engine::train(const StepState& step, const Examples32& examples, con
     }
     last_run_ = &program;
     if (!last || result.updated) continue;
-    if (verdict && !verdict(result.loss, program.graph.graph, stats_)) continue;
+    result.updated = !verdict || verdict(result.loss, program.graph.graph, stats_);
     program.executor->clear_stats();
-    program.executor->run(state, Phase::update, Phase::update);
-    result.updated = true;
+    if (result.updated) program.executor->run(state, Phase::update, Phase::update);
     merge_stored_weights(program, step.step == 0);
   }
   return result;

@@ -281,6 +281,34 @@ TEST(Engine, EvaluatesInFp32AsAnEngineInFp32Does) {
   }
 }
 
+TEST(Engine, EvaluatesInFp32WhateverItsSumsAre) {
+  const Data data(8);
+  EngineOptions made = narrow("resnet8", 8, "fp32");
+  Engine fp32(made);
+  made.precision.accumulator = parse_format("fp(5,2,0)");
+  Engine engine(made);
+  for (Engine* one : {&engine, &fp32}) {
+    one->plan_evaluation(8);
+    one->allocate();
+  }
+  EXPECT_FALSE(engine.computes_in_fp32());
+  const double expected = fp32.evaluate(step_state(made, 0), data.examples()).loss;
+  EXPECT_NE(engine.evaluate(step_state(made, 0), data.examples()).loss, expected);
+  EXPECT_NEAR(engine.evaluate_fp32(step_state(made, 0), data.examples()).loss, expected, 1e-5 * expected);
+}
+
+TEST(Engine, AStepThatIsSkippedReportsTheFirstWeights) {
+  const Data data(8);
+  EngineOptions made = narrow("resnet8", 8, "size:1");
+  made.precision.weights.rule = WeightStorage::Rule::assigned;
+  made.precision.overrides = parse_overrides("layer2.0.conv1.weight=fp(4,3,12)");
+  Engine engine(made);
+  engine.allocate();
+  engine.train(step_state(made, 0), data.examples(), [](auto&&...) { return false; });
+  EXPECT_GT(engine.stats()[static_cast<size_t>(engine.graph().find("layer2.0.conv1.weight").index)].overflow,
+            0u);
+}
+
 TEST(Engine, CountsElementsOverMicroBatches) {
   const Data data(12);
   std::vector<uint64_t> overflowed;

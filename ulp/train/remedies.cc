@@ -141,13 +141,11 @@ void Adviser::promote_all() {
   }
   if (formats.empty()) return rule_out("promote_all", "it overflows by less than promotion looks at");
   const size_t before = treatment_.remedies.size();
-  offer(
-      "promote_all",
-      fmt::format(
-          "let training promote what overflows by more than 1%: so far {} {}, and what they may hide behind "
-          "them, at more cost",
-          formats.size(), formats.size() == 1 ? "tensor" : "tensors"),
-      formats);
+  offer("promote_all",
+        fmt::format("let training promote what overflows by more than 1%: so far {} {}, and what is hidden "
+                    "behind, at more cost",
+                    formats.size(), formats.size() == 1 ? "tensor" : "tensors"),
+        formats);
   if (treatment_.remedies.size() == before) return;
   treatment_.remedies.back().option = "--promote";
   treatment_.remedies.back().value = fmt::format("{}", Diagnosis::kSerious);
