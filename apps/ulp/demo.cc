@@ -64,7 +64,7 @@ void show_formats() {
     const StorageSize size = storage_size(storage, values.size());
     std::vector<uint8_t> codes(size.code_bytes);
     std::vector<uint32_t> side(size.side_words);
-    const EncodeStats stats = encode(storage, {row.mode, Overflow::saturate, {}}, values, codes, side,
+    const EncodeStats stats = encode(storage, {row.mode, Overflow::saturate, {}}, values, codes, side, 0,
                                      &row == kRows ? &histogram : nullptr);
     decode(storage, codes, side, restored);
     const Quality quality = compare(values, restored);

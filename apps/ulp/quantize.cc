@@ -82,7 +82,7 @@ void quantize(const QuantizeOptions& options) {
   std::vector<uint32_t> side(size.side_words);
   ExponentHistogram histogram;
   const EncodeStats stats =
-      encode(storage, rounding, input.values, codes, side, options.histogram ? &histogram : nullptr);
+      encode(storage, rounding, input.values, codes, side, 0, options.histogram ? &histogram : nullptr);
   std::vector<float> restored(n);
   decode(storage, codes, side, restored);
   const Quality quality = compare(input.values, restored);

@@ -16,7 +16,13 @@ class Error : public std::runtime_error {
  public:
   // `where` is the part of the program that speaks: `[format] unknown format ...`.
   Error(std::string_view where, std::string_view what)
-      : std::runtime_error(fmt::format("[{}] {}", where, what)) {}
+      : std::runtime_error(fmt::format("[{}] {}", where, what)), where_(where.size()) {}
+
+  // Without the part that speaks.
+  std::string_view message() const { return std::string_view(what()).substr(where_ + 3); }
+
+ private:
+  size_t where_;
 };
 
 template <typename... Args>

@@ -382,7 +382,7 @@ class PhiloxLanes {
  public:
   using D = hn::ScalableTag<uint64_t>;
   using V = hn::Vec<D>;
-  static constexpr size_t kGroups = 2;  // independent chains side by side hide the multiplier's latency
+  static constexpr size_t kGroups = 4;  // independent chains side by side hide the multiplier's latency
 
   explicit PhiloxLanes(const RoundKey& key)
       : micro_batch_(hn::Set(D(), uint64_t{key.micro_batch} << 16)),
@@ -407,21 +407,23 @@ class PhiloxLanes {
     const size_t lanes = hn::Lanes(d);
     const V mul0 = hn::Set(d, kPhiloxMul0), mul1 = hn::Set(d, kPhiloxMul1);
     auto product = [&](V a, V b) HWY_ATTR { return hn::MulEven(hn::BitCast(du, a), hn::BitCast(du, b)); };
-    V a0 = hn::Iota(d, block), b0 = hn::Iota(d, block + lanes);
-    V a1 = hn::Or(hn::ShiftRight<32>(a0), micro_batch_), b1 = hn::Or(hn::ShiftRight<32>(b0), micro_batch_);
-    V a2 = step_, b2 = step_, a3 = tensor_, b3 = tensor_;
+    V c0[kGroups], c1[kGroups], c2[kGroups], c3[kGroups];
+    for (size_t g = 0; g < kGroups; ++g) {
+      c0[g] = hn::Iota(d, block + g * lanes);
+      c1[g] = hn::Or(hn::ShiftRight<32>(c0[g]), micro_batch_);
+      c2[g] = step_;
+      c3[g] = tensor_;
+    }
     for (int round = 0; round < kPhiloxRounds; ++round) {
       const V k0 = hn::Load(d, schedule_[round][0]), k1 = hn::Load(d, schedule_[round][1]);
-      const V pa0 = product(a0, mul0), pa1 = product(a2, mul1);
-      const V pb0 = product(b0, mul0), pb1 = product(b2, mul1);
-      a0 = hn::Xor(hn::Xor(hn::ShiftRight<32>(pa1), a1), k0);
-      b0 = hn::Xor(hn::Xor(hn::ShiftRight<32>(pb1), b1), k0);
-      a2 = hn::Xor(hn::Xor(hn::ShiftRight<32>(pa0), a3), k1);
-      b2 = hn::Xor(hn::Xor(hn::ShiftRight<32>(pb0), b3), k1);
-      a1 = pa1, b1 = pb1, a3 = pa0, b3 = pb0;
+      for (size_t g = 0; g < kGroups; ++g) {
+        const V p0 = product(c0[g], mul0), p1 = product(c2[g], mul1);
+        c0[g] = hn::Xor(hn::Xor(hn::ShiftRight<32>(p1), c1[g]), k0);
+        c2[g] = hn::Xor(hn::Xor(hn::ShiftRight<32>(p0), c3[g]), k1);
+        c1[g] = p1, c3[g] = p0;
+      }
     }
-    store(a0, a1, a2, a3, out);
-    store(b0, b1, b2, b3, out + 4 * lanes);
+    for (size_t g = 0; g < kGroups; ++g) store(c0[g], c1[g], c2[g], c3[g], out + g * 4 * lanes);
   }
 
  private:

@@ -30,14 +30,26 @@ uint32_t largest_finite(const float* in, size_t n) {
   return static_cast<uint32_t>(largest);
 }
 
+// Codes of zero become the smallest where the number is not zero. Returns how many.
+uint64_t lift_zeros(const float* in, size_t n, uint8_t* codes) {
+  uint32_t lifted = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const auto lost =
+        static_cast<uint8_t>(static_cast<uint8_t>((codes[i] & 0x7F) == 0) & static_cast<uint8_t>(in[i] != 0));
+    codes[i] = static_cast<uint8_t>(codes[i] | lost);
+    lifted += lost;
+  }
+  return lifted;
+}
+
 }  // namespace
 
-Scaled make_scaled(const FloatFormat& element) {
+Scaled make_scaled(const FloatFormat& element, bool nonzero) {
   if (element.bits() != 8 || element.extra_bias() != 0) {
     fail("scaled", "{}: scaled storage takes an 8-bit format with b = 0 (e4m3, e5m2, fp(4,3,0), fp(5,2,0))",
          format_name(element));
   }
-  return {element};
+  return {element, nonzero};
 }
 
 EncodeStats scaled_encode(const Scaled& scaled, const Rounding& rounding, std::span<const float> in,
@@ -57,6 +69,7 @@ EncodeStats scaled_encode(const Scaled& scaled, const Rounding& rounding, std::s
       scales[at / kScaledBlock] = static_cast<uint32_t>(127 + k) << 23;
       stats.merge(encode_packed(scaled_spec(element, k), rounding, in.data() + at, count, first + at,
                                 codes.data() + at));
+      if (scaled.nonzero) stats.underflow -= lift_zeros(in.data() + at, count, codes.data() + at);
     }
     return stats;
   });

@@ -5,6 +5,9 @@
 // twice and gain at most one bit of range, none of precision. k is the smallest with which no finite element
 // of the block overflows, as far as the scale stays a normal fp32 number and the shifted format a valid one.
 // A block of zeros has scale 1.
+//
+// With `nonzero` a number that would round to zero is the smallest code with its sign instead: for sums of squares, which are
+// divided by.
 #pragma once
 
 #include <cstddef>
@@ -22,12 +25,13 @@ namespace ulp {
 inline constexpr size_t kScaledBlock = 256;
 
 struct Scaled {
-  FloatFormat element;  // 8 bits, no extra bias: the scale moves the range
+  FloatFormat element;   // 8 bits, no extra bias: the scale moves the range
+  bool nonzero = false;  // only zero is written as zero
   bool operator==(const Scaled&) const = default;
 };
 
 // Throws Error unless the element format has 8 bits and no extra bias.
-Scaled make_scaled(const FloatFormat& element);
+Scaled make_scaled(const FloatFormat& element, bool nonzero = false);
 
 constexpr size_t scaled_blocks(size_t n) { return (n + kScaledBlock - 1) / kScaledBlock; }
 

@@ -369,5 +369,57 @@ TEST(Scaled, RefusesDamagedScales) {
   }
 }
 
+// Only zero is written as zero; what is too small for the block is the smallest code, and no underflow.
+TEST(Scaled, NonzeroKeepsWhatIsNotZero) {
+  const Scaled plain = make_scaled(parse_format("e5m2")), nonzero = make_scaled(parse_format("e5m2"), true);
+  std::vector<float> in(300, 0.0f);
+  in[0] = 1.0f;
+  in[1] = 0x1p-40f;
+  in[2] = -0x1p-140f;
+  in[3] = -0.0f;
+  in[4] = 0x1p-20f;
+  in[299] = 0x1p-149f;  // alone in its block, and still below what any scale reaches
+  const Stored with = store(nonzero, {}, in), without = store(plain, {}, in);
+  EXPECT_EQ(with.scales, without.scales);
+  EXPECT_EQ(without.stats.underflow, 3u);
+  EXPECT_EQ(with.stats.underflow, 0u);
+  EXPECT_EQ(with.stats.amax, 1.0f);
+  EXPECT_EQ(with.codes[1], 0x01);
+  EXPECT_EQ(with.codes[2], 0x81);
+  EXPECT_EQ(with.codes[3], 0x80);
+  for (size_t i = 0; i < in.size(); ++i) {
+    EXPECT_EQ((with.codes[i] & 0x7F) == 0, in[i] == 0) << i;
+    if (i != 1 && i != 2 && i != 299) {
+      EXPECT_EQ(with.codes[i], without.codes[i]) << i;
+    }
+  }
+  // Also where the word would have rounded it down.
+  const Stored random = store(nonzero, {Round::stochastic, Overflow::saturate, {1, 2, 3, 0}}, in);
+  EXPECT_EQ(random.stats.underflow, 0u);
+  EXPECT_EQ(random.codes[1], 0x01);
+}
+
+// A part that starts at a block is what the whole has there, its random words included.
+TEST(Scaled, PartsAreThoseOfTheWhole) {
+  std::vector<float> in(2100);
+  for (size_t i = 0; i < in.size(); ++i)
+    in[i] = std::sin(static_cast<float>(i)) * std::exp2(static_cast<float>(i % 40) - 30);
+  for (const bool nonzero : {false, true}) {
+    const Scaled scaled = make_scaled(parse_format("e4m3"), nonzero);
+    for (const Round mode : {Round::nearest_even, Round::stochastic}) {
+      const Rounding rounding{mode, Overflow::saturate, {1, 2, 3, 0}};
+      const Stored whole = store(scaled, rounding, in);
+      for (const size_t first : {size_t{256}, size_t{1024}, size_t{2048}}) {
+        const Stored part = store(scaled, rounding, std::span(in).subspan(first), first);
+        EXPECT_TRUE(std::equal(part.codes.begin(), part.codes.end(),
+                               whole.codes.begin() + static_cast<ptrdiff_t>(first)));
+        EXPECT_TRUE(std::equal(part.scales.begin(), part.scales.end(),
+                               whole.scales.begin() + static_cast<ptrdiff_t>(first / 256)));
+      }
+      EXPECT_THROW(store(scaled, rounding, in, 128), Error);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ulp

@@ -403,5 +403,25 @@ RC_GTEST_PROP(SplitProperty, RestoresTheNearestWideNumberFromAnyPartOfATensor, (
   RC_ASSERT(!testing::Test::HasFailure());
 }
 
+// A part that starts at a word of extra bits is what the whole has there, its random words included.
+TEST(Split, PartsAreThoseOfTheWhole) {
+  std::vector<float> in(5000);
+  for (size_t i = 0; i < in.size(); ++i) in[i] = std::sin(static_cast<float>(i)) * static_cast<float>(i % 97);
+  for (const auto& [format, extra] : {std::pair{"bf16", 16}, {"bf16", 5}, {"fp16", 13}, {"e5m2", 7}}) {
+    for (const bool stochastic : {false, true}) {
+      const Split split = make_split(parse_format(format), extra, stochastic);
+      const Stored whole = store(split, Overflow::saturate, in);
+      const size_t bytes = static_cast<size_t>(split.high.bits()) / 8;
+      for (const size_t first : {size_t{32}, size_t{1024}, size_t{4960}}) {
+        const Stored part = store(split, Overflow::saturate, std::span(in).subspan(first), first);
+        EXPECT_TRUE(std::equal(part.high.begin(), part.high.end(),
+                               whole.high.begin() + static_cast<ptrdiff_t>(first * bytes)));
+        EXPECT_TRUE(std::equal(part.side.begin(), part.side.end(),
+                               whole.side.begin() + static_cast<ptrdiff_t>(split_words(split, first))));
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ulp

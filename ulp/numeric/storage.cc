@@ -32,6 +32,8 @@ Split parse_split(std::string_view name, size_t plus) {
   return make_split(high, extra, stochastic);
 }
 
+constexpr std::string_view kNonzero = ",nonzero";
+
 void check_side(std::string_view what, size_t words, size_t need) {
   if (words < need) fail("storage", "{} needs {} words beside its codes, got {}", what, need, words);
 }
@@ -42,7 +44,10 @@ Storage parse_storage(std::string_view name) {
   if (name == "s2fp8") return S2fp8{};
   constexpr std::string_view scaled = "scaled(";
   if (name.starts_with(scaled) && name.ends_with(')')) {
-    return make_scaled(parse_format(name.substr(scaled.size(), name.size() - scaled.size() - 1)));
+    std::string_view element = name.substr(scaled.size(), name.size() - scaled.size() - 1);
+    const bool nonzero = element.ends_with(kNonzero);
+    if (nonzero) element.remove_suffix(kNonzero.size());
+    return make_scaled(parse_format(element), nonzero);
   }
   // Within the parentheses of a format a plus is no business of ours.
   const size_t format_end = name.find(')');
@@ -64,7 +69,9 @@ std::string storage_name(const Storage& storage) {
                  [](const Split& s) {
                    return fmt::format("{}+{}{}", format_name(s.high), s.extra, s.stochastic ? "sr" : "");
                  },
-                 [](const Scaled& s) { return fmt::format("scaled({})", format_name(s.element)); }},
+                 [](const Scaled& s) {
+                   return fmt::format("scaled({}{})", format_name(s.element), s.nonzero ? kNonzero : "");
+                 }},
       storage);
 }
 
@@ -107,22 +114,24 @@ void check_rounding(const Storage& storage, const Rounding& rounding) {
 }
 
 EncodeStats encode(const Storage& storage, const Rounding& rounding, std::span<const float> in,
-                   std::span<uint8_t> codes, std::span<uint32_t> side, ExponentHistogram* histogram) {
+                   std::span<uint8_t> codes, std::span<uint32_t> side, uint64_t first,
+                   ExponentHistogram* histogram) {
   check_rounding(storage, rounding);
   return std::visit(
-      Overloaded{[&](const Plain& s) { return encode(s.format, rounding, in, codes, 0, histogram); },
-                 [&](const S2fp8&) {
-                   check_side("s2fp8", side.size(), 2);
-                   S2fp8Stats stats;
-                   const EncodeStats report = s2fp8_encode(in, codes, stats, histogram);
-                   side[0] = float_bits(stats.alpha);
-                   side[1] = float_bits(stats.beta);
-                   return report;
-                 },
-                 [&](const Split& s) {
-                   return split_encode(s, rounding.overflow, rounding.key, in, codes, side, 0, histogram);
-                 },
-                 [&](const Scaled& s) { return scaled_encode(s, rounding, in, codes, side, 0, histogram); }},
+      Overloaded{
+          [&](const Plain& s) { return encode(s.format, rounding, in, codes, first, histogram); },
+          [&](const S2fp8&) {
+            check_side("s2fp8", side.size(), 2);
+            S2fp8Stats stats;
+            const EncodeStats report = s2fp8_encode(in, codes, stats, histogram);
+            side[0] = float_bits(stats.alpha);
+            side[1] = float_bits(stats.beta);
+            return report;
+          },
+          [&](const Split& s) {
+            return split_encode(s, rounding.overflow, rounding.key, in, codes, side, first, histogram);
+          },
+          [&](const Scaled& s) { return scaled_encode(s, rounding, in, codes, side, first, histogram); }},
       storage);
 }
 

@@ -5,6 +5,7 @@
 //   bf16+8, fp16+13sr ...        Split: high parts; beside them the extra bits (`sr`: stochastic high part)
 //   s2fp8                        S2fp8: e5m2 codes; beside them alpha and beta
 //   scaled(e4m3) ...             Scaled: 8-bit codes; beside them a scale per block of 256
+//   scaled(e5m2,nonzero) ...     the same, where what is not zero does not become zero
 #pragma once
 
 #include <cstddef>
@@ -49,9 +50,10 @@ StorageSize storage_size(const Storage& storage, size_t n);
 // nearest-even, S2fp8 saturates, and infinity needs a format that has one.
 void check_rounding(const Storage& storage, const Rounding& rounding);
 
-// Write and read n elements; see codec.h, split.h, scaled.h and s2fp8.h. S2fp8 takes a whole tensor at once.
+// Write and read n elements, of which the first is element `first` of its tensor; see codec.h, split.h, scaled.h and
+// s2fp8.h. S2fp8 takes a whole tensor at once.
 EncodeStats encode(const Storage& storage, const Rounding& rounding, std::span<const float> in,
-                   std::span<uint8_t> codes, std::span<uint32_t> side,
+                   std::span<uint8_t> codes, std::span<uint32_t> side, uint64_t first = 0,
                    ExponentHistogram* histogram = nullptr);
 void decode(const Storage& storage, std::span<const uint8_t> codes, std::span<const uint32_t> side,
             std::span<float> out);

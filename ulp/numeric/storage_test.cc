@@ -58,6 +58,8 @@ TEST(Storage, NamesAndParsesEveryKind) {
                            "bf16+16",
                            "bf16+16sr",
                            "fp16+13sr",
+                           "scaled(e5m2,nonzero)",
+                           "scaled(e4m3,nonzero)",
                            "e5m2+8",
                            "e4m3+16sr",
                            "fp(4,3,4)+8",
@@ -335,7 +337,7 @@ TEST(Histogram, IsOfTheInputsInEveryStorage) {
       Exact exact(storage, in.size());
       ExponentHistogram h;
       h.zero = 10;  // added to what is there
-      encode(storage, {}, in, exact.code_span(), exact.side_span(), &h);
+      encode(storage, {}, in, exact.code_span(), exact.side_span(), 0, &h);
       h.zero -= 10;
       EXPECT_EQ(h, want) << name << " " << t;
     }

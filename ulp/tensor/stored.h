@@ -21,4 +21,13 @@ inline StoredParts stored_parts(const Storage& storage, uint8_t* data, size_t el
           {reinterpret_cast<uint32_t*>(data + aligned_bytes(size.code_bytes)), size.side_words}};
 }
 
+// What elements from `first` on have of both: `first` is a multiple of the elements that a word or a scale serves.
+inline StoredParts stored_slice(const Storage& storage, uint8_t* data, size_t elements, size_t first) {
+  const StoredParts parts = stored_parts(storage, data, elements);
+  const StorageSize before = storage_size(storage, first);
+  // S2FP8 has one pair of numbers for all elements.
+  const size_t words = std::holds_alternative<S2fp8>(storage) ? 0 : before.side_words;
+  return {parts.codes.subspan(before.code_bytes), parts.side.subspan(words)};
+}
+
 }  // namespace ulp

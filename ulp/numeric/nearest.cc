@@ -1,0 +1,35 @@
+#include "ulp/numeric/nearest.h"
+
+#include "ulp/base/error.h"
+#include "ulp/numeric/math.h"
+#include "ulp/numeric/scalar.h"
+
+namespace ulp {
+
+Nearest make_nearest(const FloatFormat& format, Overflow overflow) {
+  const CodecSpec spec = make_spec(format, overflow);
+  // Subnormal numbers are rounded by adding 2^23 of their spacings, which must be an fp32 number too.
+  if (const int highest = 127 - 23 + spec.man; spec.emin < -126 || spec.emin > highest) {
+    fail("numeric",
+         "the smallest normal number of {} is 2^{}: operations can be rounded to it where that is from "
+         "2^-126 to 2^{}",
+         format_name(format), spec.emin, highest);
+  }
+  const auto shift = static_cast<uint32_t>(23 - spec.man);
+  Nearest made{};
+  made.normal = static_cast<uint32_t>(spec.emin + 127) << 23;
+  made.shift = shift;
+  made.below_half = shift == 0 ? 0 : (uint32_t{1} << (shift - 1)) - 1;
+  // All 23 bits: nothing to round. None: the significand of every normal number is 1, odd.
+  made.even = shift == 0 ? 0 : 1;
+  made.odd = spec.man == 0 ? 1 : 0;
+  made.keep = ~((uint32_t{1} << shift) - 1);
+  made.lift = bits_float(static_cast<uint32_t>(spec.emin - spec.man + 23 + 127) << 23);
+  made.finite = decode_scalar(spec, spec.max_code);
+  made.over = decode_scalar(spec, spec.over_code);
+  made.nan = decode_scalar(spec, encode_nan(spec, kNanBits));
+  if (made.nan > 0x7F800000u) made.nan = kNanBits;
+  return made;
+}
+
+}  // namespace ulp

@@ -1,0 +1,52 @@
+// Rounding an fp32 number to a format's numbers, to nearest-even, and staying in fp32: what each operation of narrow
+// arithmetic ends with. A few integer and fp32 operations without branches, so that a loop over it becomes vector
+// code; the same bits as encoding and decoding by scalar.h.
+#pragma once
+
+#include <cstdint>
+
+#include "ulp/base/device.h"
+#include "ulp/numeric/format.h"
+#include "ulp/numeric/rounding.h"
+
+namespace ulp {
+
+struct Nearest {
+  static constexpr bool kNarrow = true;
+  uint32_t normal;      // pattern of the smallest normal number
+  uint32_t shift;       // fp32 mantissa bits that the format does not have
+  uint32_t below_half;  // just less than half a unit in the last place kept
+  uint32_t even,
+      odd;  // what the last bit kept is and-ed and or-ed with: 1 is added to ties where it comes out as 1
+  uint32_t keep;       // mask of the bits kept
+  float lift;          // 2^23 spacings of subnormal numbers: adding it rounds them
+  uint32_t finite;     // pattern of the largest number
+  uint32_t over, nan;  // patterns that an overflow, but for its sign, and a NaN become
+
+  ULP_HD constexpr float operator()(float x) const {
+    const uint32_t pattern = float_bits(x), magnitude = pattern & 0x7FFFFFFFu, sign = pattern ^ magnitude;
+    // Half a unit is added to the pattern, a little less where the tie goes down, and what is below a unit cut off:
+    // codes are consecutive, so a carry lands on the next exponent by itself.
+    const uint32_t last = ((magnitude >> shift) & even) | odd;
+    const uint32_t as_normal = (magnitude + below_half + last) & keep;
+    const uint32_t as_subnormal = float_bits((bits_float(magnitude) + lift) - lift);
+    uint32_t rounded = choose(magnitude < normal, as_subnormal, as_normal);
+    rounded = choose(rounded > finite, over, rounded) | sign;
+    return bits_float(choose(magnitude > 0x7F800000u, nan, rounded));
+  }
+
+  bool operator==(const Nearest&) const = default;
+
+ private:
+  // Masks where ?: might become a branch.
+  ULP_HD static constexpr uint32_t choose(bool which, uint32_t a, uint32_t b) {
+    const uint32_t mask = 0u - static_cast<uint32_t>(which);
+    return (a & mask) | (b & ~mask);
+  }
+};
+
+// Throws an Error for a format with normal numbers that are subnormal in fp32, whose patterns are spaced otherwise, and
+// where `overflow` asks for an infinity that it does not have.
+Nearest make_nearest(const FloatFormat& format, Overflow overflow = Overflow::saturate);
+
+}  // namespace ulp
