@@ -41,10 +41,11 @@ demo: build
 	@$(RELEASE)/ulp demo
 
 bench: configure
-	cmake --build --preset release -j $(JOBS) --target numeric_bench step_bench precision_bench
+	cmake --build --preset release -j $(JOBS) --target numeric_bench step_bench precision_bench update_bench
 	$(RELEASE)/numeric_bench
 	$(RELEASE)/step_bench
 	$(RELEASE)/precision_bench
+	$(RELEASE)/update_bench
 
 check: packages
 	@$(PACKAGES) tools/packages-check.txt

@@ -104,8 +104,7 @@ TEST_P(AssignmentGolden, GroupsAndTotalAgree) {
   EXPECT_EQ(std::accumulate(groups.begin(), groups.end(), size_t{0}), golden.total);
   // Reverse mode and the step change nothing.
   differentiate(made.graph, made.loss);
-  const std::string_view states[] = {"momentum"};
-  add_updates(made.graph, {}, states);
+  add_updates(made.graph, UpdateSpec{{}, {"momentum"}});
   EXPECT_EQ(group_elements(counted_tensors(made.graph)), golden.groups);
 }
 

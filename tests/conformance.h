@@ -5,7 +5,7 @@
 // What is demanded of a kernel (rule_of):
 //   exact    the stored bytes and the range events of the reference: elementwise operators, moves, updates, and
 //            products where the scheme names an accumulator
-//   bounded  a number within a bound of the reference's unrounded result, encoded once
+//   bounded  a number within a bound of the reference's unrounded result, encoded once; or a sum in double within one
 // and of all but libraries' products: the same bits on one and on two threads.
 #pragma once
 
@@ -53,8 +53,10 @@ class Sketch {
 
   bool specials = false;      // among the values: NaN, infinities, subnormals, both zeros
   bool narrow_state = false;  // weights and optimizer state are stored in the scheme's formats, not in fp32
-  float scale = 1;            // of values
-  uint16_t micro_batch = 0;   // above 0 sums are added to
+  std::string weights = "",
+              states = "";           // how they are stored whatever the scheme; a compensation as its weight
+  float scale = 1;                   // of values
+  uint16_t micro_batch = 0;          // above 0 sums are added to
   std::map<int32_t, int64_t> below;  // the numbers that an index tensor may hold
 
  private:

@@ -277,7 +277,7 @@ void shared_weights(Sketch& s, int micro_batches) {
 }
 
 // Weights of all sizes, from one element to several pieces of a task, with gradients that no node makes.
-void updates(Sketch& s, const OptimizerConfig& config, double max_norm, bool narrow) {
+void updates(Sketch& s, const ParameterUpdate& update, double max_norm, bool narrow) {
   s.narrow_state = narrow;
   for (const int64_t n : {1, 17, 130, 8193, 30011}) {
     const std::string name = "weight" + std::to_string(n);
@@ -289,14 +289,14 @@ void updates(Sketch& s, const OptimizerConfig& config, double max_norm, bool nar
     const TensorId made = s.graph.add_tensor(std::move(grad));
     s.graph.edit(weight).grad = made;
   }
-  add_updates(s.graph, update_attrs(config), state_names(make_optimizer(config)), max_norm);
+  add_updates(s.graph, update_spec(update), max_norm);
 }
 
 void add_steps(Cases& cases) {
   cases.push_back({"shared weights", [](Sketch& s) { shared_weights(s, 1); }});
   cases.push_back({"shared weights, second micro-batch", [](Sketch& s) { shared_weights(s, 2); }});
 
-  OptimizerConfig plain, momentum, nesterov, adam, adamw;
+  OptimizerConfig plain, momentum, nesterov, adam, adamw, adagrad;
   plain.weight_decay = 5e-4;
   momentum.momentum = 0.9;
   nesterov = momentum;
@@ -305,17 +305,46 @@ void add_steps(Cases& cases) {
   adam.kind = OptimizerKind::adam;
   adamw.kind = OptimizerKind::adamw;
   adamw.weight_decay = 0.01;
-  const std::array<std::pair<std::string, OptimizerConfig>, 5> optimizers = {
-      {{"sgd", plain}, {"momentum", momentum}, {"nesterov", nesterov}, {"adam", adam}, {"adamw", adamw}}};
+  adagrad.kind = OptimizerKind::adagrad;
+  adagrad.weight_decay = 1e-3;
+  const std::array<std::pair<std::string, OptimizerConfig>, 6> optimizers = {{{"sgd", plain},
+                                                                              {"momentum", momentum},
+                                                                              {"nesterov", nesterov},
+                                                                              {"adam", adam},
+                                                                              {"adamw", adamw},
+                                                                              {"adagrad", adagrad}}};
   for (const auto& [name, config] : optimizers) {
     for (const bool narrow : {false, true}) {
       add_both(cases, name + (narrow ? ", narrow state" : ""),
-               [config = config, narrow](Sketch& s) { updates(s, config, 0, narrow); });
+               [config = config, narrow](Sketch& s) { updates(s, {config}, 0, narrow); });
+    }
+  }
+  // The rules, with gradients in the scheme's formats.
+  struct Written {
+    const char *weights, *states;
+    bool compensated, stochastic, state_stochastic;
+  };
+  for (const Written& one : {Written{"bf16", "bf16", false, true, false},
+                             {"bf16", "bf16", true, false, false},
+                             {"fp16", "fp16", true, true, true},
+                             {"bf16+16", "bf16", false, false, false},
+                             {"bf16+8sr", "bf16", false, false, true},
+                             {"fp16+8", "fp32", false, false, false},
+                             {"e8m5", "scaled(e4m3)", true, true, false},
+                             {"bf16", "scaled(e5m2,nonzero)", false, true, true}}) {
+    for (const auto& [name, config] : {optimizers[1], optimizers[4], optimizers[5]}) {
+      const std::string title = name + ", " + one.weights + (one.stochastic ? " stochastic" : "") +
+                                (one.compensated ? " compensated" : "") + ", states " + one.states;
+      add_both(cases, title, [=, config = config](Sketch& s) {
+        s.weights = one.weights;
+        s.states = one.states;
+        updates(s, {config, one.compensated, one.stochastic, one.state_stochastic}, 0, true);
+      });
     }
   }
   // Above and below the norm of these gradients.
-  cases.push_back({"momentum clipped", [=](Sketch& s) { updates(s, momentum, 0.01, false); }});
-  cases.push_back({"adam not clipped", [=](Sketch& s) { updates(s, adam, 1e6, true); }});
+  cases.push_back({"momentum clipped", [=](Sketch& s) { updates(s, {momentum}, 0.01, false); }});
+  cases.push_back({"adam not clipped", [=](Sketch& s) { updates(s, {adam}, 1e6, true); }});
 }
 
 }  // namespace

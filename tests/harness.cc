@@ -119,7 +119,7 @@ void start_state(const Graph& graph, NodeRunner& runner) {
 void make_step(TrainingGraph& made, uint64_t image_seed, int micro_batches, double clip_norm) {
   Graph& graph = made.net.graph;
   differentiate(graph, made.net.loss, micro_batches);
-  add_updates(graph, update_attrs(optimizer()), state_names(make_optimizer(optimizer())), clip_norm);
+  add_updates(graph, update_spec(optimizer()), clip_norm);
   const auto many = static_cast<size_t>(micro_batches);
   made.micro_batches = micro_batches;
   made.images.resize(many * graph[made.net.input].elements());
@@ -187,6 +187,7 @@ Trained run_plan(const TrainingGraph& made, const std::vector<TensorFormat>& for
     run.bits[name] = stored(graph[graph.find(name)], slot.storage, slot.block.data());
   }
   run.stats.assign(executor.stats().begin(), executor.stats().end());
+  for (size_t i = 0; i < run.stats.size(); ++i) run.stats[i].merge(executor.update_stats()[i]);
   expect_planned_memory(plan, memory);
   return run;
 }

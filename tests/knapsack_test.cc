@@ -253,7 +253,7 @@ class Training {
     sgd.lr = std::ldexp(1, -Tradeoff::l);
     step_.update = update_scalars(sgd, 0, sgd.lr);
     differentiate(training_.graph, training_.loss);
-    add_updates(training_.graph, update_attrs(sgd), state_names(make_optimizer(sgd)));
+    add_updates(training_.graph, update_spec(sgd));
     counted_ = counted_tensors(training_.graph);
     for (const CountedTensor& tensor : counted_) size_ += tensor.elements;
     total_grad_ = index("total.out.grad");

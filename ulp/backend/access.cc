@@ -23,9 +23,17 @@ size_t write_granule(const Storage& storage) {
   return 0;
 }
 
+// Of state, which updates go through in pieces as long as they like: packed extra bits begin at whole words, blocks at their
+// start. Operators cut tensors by images or rows, which are no multiples of that.
+size_t state_granule(const Storage& storage) {
+  if (std::holds_alternative<Split>(storage)) return 32;
+  return std::holds_alternative<Scaled>(storage) ? kScaledBlock : write_granule(storage);
+}
+
 // S2FP8 looks at the whole tensor to write it, not to read it.
-size_t read_granule(const Storage& storage) {
-  return std::holds_alternative<S2fp8>(storage) ? 1 : write_granule(storage);
+size_t read_granule(const Storage& storage, bool state) {
+  if (std::holds_alternative<S2fp8>(storage)) return 1;
+  return state ? state_granule(storage) : write_granule(storage);
 }
 
 size_t code_offset(const FloatFormat& format, uint64_t first) {
@@ -68,12 +76,17 @@ bool first_reader(const Problem& problem, TensorId id) {
 
 Rounding tensor_rounding(const PlanContext& plan, const TensorInfo& tensor, const Storage& storage,
                          const StepState& state) {
-  // A weight's operand is the same for all micro-batches of a step.
-  const uint16_t micro_batch = tensor.kind == Kind::weight ? 0 : state.micro_batch;
+  return tensor_rounding(plan, tensor, storage, state, plan.round);
+}
+
+Rounding tensor_rounding(const PlanContext& plan, const TensorInfo& tensor, const Storage& storage,
+                         const StepState& state, Round mode) {
+  // A weight's operand is the same for all micro-batches of a step, and state is written once.
+  const uint16_t micro_batch = is_state(tensor.kind) ? 0 : state.micro_batch;
   const RoundKey key{state.seed, state.step, tensor.number, micro_batch};
   // Split and S2FP8 round in their own way.
   const bool own = std::holds_alternative<Split>(storage) || std::holds_alternative<S2fp8>(storage);
-  return {own ? Round::nearest_even : plan.round, overflow_of(plan, storage), key};
+  return {own ? Round::nearest_even : mode, overflow_of(plan, storage), key};
 }
 
 std::optional<CodecSpec> accumulator_spec(const PlanContext& plan) {
@@ -83,13 +96,29 @@ std::optional<CodecSpec> accumulator_spec(const PlanContext& plan) {
 
 Reader::Reader(const Problem& problem, TensorId id)
     : plan_(&problem.plan), id_(id), format_(problem.format(id)), elements_(problem.tensor(id).elements()) {
+  if (const Split* split = std::get_if<Split>(&format_.storage);
+      split != nullptr && format_.operand == Storage(Plain{split->high})) {
+    // What its update reported is all there is to report.
+    format_ = {Plain{split->high}, {}};
+  }
   if (format_.operand) reports_ = first_reader(problem, id);
   direct_ = is_fp32(format_.storage) && !format_.operand;
-  granule_ = read_granule(format_.storage);
+  granule_ = read_granule(format_.storage, false);
   if (format_.operand && granule_ != 0) {
     const size_t operand = write_granule(*format_.operand);
     granule_ = operand == 0 ? 0 : std::lcm(granule_, operand);
   }
+}
+
+Reader Reader::stored(const Problem& problem, TensorId id) {
+  Reader reader;
+  reader.plan_ = &problem.plan;
+  reader.id_ = id;
+  reader.format_ = {problem.format(id).storage, {}};
+  reader.elements_ = problem.tensor(id).elements();
+  reader.direct_ = is_fp32(reader.format_.storage);
+  reader.granule_ = read_granule(reader.format_.storage, true);
+  return reader;
 }
 
 const float* Reader::direct(const RunContext& context) const {
@@ -102,8 +131,8 @@ void Reader::read(const RunContext& context, uint64_t first, std::span<float> ou
     decode(plain->format,
            {data + code_offset(plain->format, first), packed_bytes(plain->format.bits(), out.size())}, out);
   } else {
-    const StoredParts parts = stored_parts(format_.storage, data, elements_);
-    decode(format_.storage, parts.codes.subspan(granule_ == 0 ? 0 : first), parts.side, out);
+    const StoredParts parts = stored_slice(format_.storage, data, elements_, granule_ == 0 ? 0 : first);
+    decode(format_.storage, parts.codes, parts.side, out);
   }
   if (!format_.operand || is_fp32(*format_.operand)) return;
   const Rounding rounding =
@@ -147,15 +176,20 @@ const float* Reader::all(const RunContext& context, float* space) const {
 }
 
 Writer::Writer(const Problem& problem, const Node& node, TensorId id)
+    : Writer(problem, node, id,
+             is_state(problem.tensor(id).kind) ? Round::nearest_even : problem.plan.round) {}
+
+Writer::Writer(const Problem& problem, const Node& node, TensorId id, Round mode)
     : plan_(&problem.plan),
       id_(id),
       storage_(problem.format(id).storage),
+      mode_(mode),
       elements_(problem.tensor(id).elements()) {
   const Kind kind = problem.tensor(id).kind;
   sums_ = kind == Kind::grad_sum;
   adds_ = node.adds;
   direct_ = is_fp32(storage_);
-  granule_ = write_granule(storage_);
+  granule_ = is_state(kind) ? state_granule(storage_) : write_granule(storage_);
 }
 
 bool Writer::adding(const RunContext& context) const {
@@ -178,15 +212,15 @@ void Writer::write(const RunContext& context, uint64_t first, std::span<const fl
     }
     return;
   }
-  const Rounding rounding = tensor_rounding(*plan_, plan_->graph[id_], storage_, *context.state);
+  const Rounding rounding = tensor_rounding(*plan_, plan_->graph[id_], storage_, *context.state, mode_);
   if (const Plain* plain = std::get_if<Plain>(&storage_)) {
     stats.merge(encode(
         plain->format, rounding, in,
         {data + code_offset(plain->format, first), packed_bytes(plain->format.bits(), in.size())}, first));
     return;
   }
-  const StoredParts parts = stored_parts(storage_, data, elements_);
-  stats.merge(encode(storage_, rounding, in, parts.codes, parts.side));
+  const StoredParts parts = stored_slice(storage_, data, elements_, first);
+  stats.merge(encode(storage_, rounding, in, parts.codes, parts.side, first));
 }
 
 void Writer::all(const RunContext& context, const float* in) const {

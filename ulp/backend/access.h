@@ -13,9 +13,12 @@
 
 namespace ulp {
 
-// The rounding with which a tensor is written in this step.
+// The rounding with which a tensor is written in this step: as the plan says, state to nearest-even; or in a mode that
+// is given.
 Rounding tensor_rounding(const PlanContext& plan, const TensorInfo& tensor, const Storage& storage,
                          const StepState& state);
+Rounding tensor_rounding(const PlanContext& plan, const TensorInfo& tensor, const Storage& storage,
+                         const StepState& state, Round mode);
 
 // The codec that narrow sums of products are rounded by; none where they are fp32.
 std::optional<CodecSpec> accumulator_spec(const PlanContext& plan);
@@ -24,13 +27,16 @@ class Reader {
  public:
   Reader() = default;
   Reader(const Problem& problem, TensorId id);
+  // All that is stored, in slices as updates take it: no operand, and granules of words of extra bits and of blocks.
+  static Reader stored(const Problem& problem, TensorId id);
 
   // In place, or null where the values must be decoded.
   const float* direct(const RunContext& context) const;
   bool is_direct() const { return direct_; }
 
   // Slices must begin at multiples of this many elements (1 where codes are whole bytes). A weight whose operand
-  // is rounded as it is loaded is read as a whole where that rounding looks at the whole tensor: 0.
+  // is rounded as it is loaded is read as a whole where that rounding looks at the whole tensor: 0. The operand of split
+  // storage in the high part's format is the high part itself.
   size_t granule() const { return granule_; }
 
   // Elements [first, first + out.size()), decoded, and for a weight rounded to its operand's format. `first` and, except at the tensor's
@@ -58,6 +64,7 @@ class Writer {
   Writer() = default;
   // `adds` is the node's.
   Writer(const Problem& problem, const Node& node, TensorId id);
+  Writer(const Problem& problem, const Node& node, TensorId id, Round mode);
 
   // In place, or null where values must be encoded or, in this step, added to what is there.
   float* direct(const RunContext& context) const;
@@ -81,6 +88,7 @@ class Writer {
   const PlanContext* plan_ = nullptr;
   TensorId id_;
   Storage storage_;
+  Round mode_ = Round::nearest_even;
   size_t elements_ = 0, granule_ = 1;
   bool direct_ = false, sums_ = false, adds_ = false;
 };

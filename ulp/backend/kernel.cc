@@ -29,6 +29,13 @@ void RunContext::report(TensorId id, const EncodeStats& added) const {
   stats[static_cast<size_t>(id.index)].merge(added);
 }
 
+void RunContext::report(TensorId id, const UpdateCounts& counts) const {
+  static std::mutex mutex;
+  if (updates == nullptr) return;
+  const std::lock_guard lock(mutex);
+  updates[static_cast<size_t>(id.index)].merge(counts);
+}
+
 std::string takes_no_inlined(const Problem& problem) {
   return problem.inlined.empty() ? "" : "it computes no other operators inside";
 }

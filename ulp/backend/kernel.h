@@ -20,6 +20,7 @@
 #include "ulp/numeric/format.h"
 #include "ulp/numeric/rounding.h"
 #include "ulp/numeric/storage.h"
+#include "ulp/optim/rule.h"
 
 namespace ulp {
 
@@ -36,6 +37,8 @@ struct PlanContext {
   // What the sums of matrix products and convolutions are rounded to, to nearest-even, after each product that is
   // added, in the reference's order. None: fp32 in any order, which is not the same as naming fp32 here.
   std::optional<FloatFormat> accumulator = {};
+  // What the operations of optimizer steps are rounded to, each; none: fp32.
+  std::optional<FloatFormat> arithmetic = {};
   // By tensor, the one whose bytes it has: of views, and of copies that change nothing. None: each its own.
   std::span<const TensorId> roots = {};
 
@@ -76,7 +79,11 @@ class RunContext {
   // Adds to what writing the tensor has reported this step. From any thread.
   void report(TensorId id, const EncodeStats& stats) const;
 
-  EncodeStats* stats = nullptr;  // by tensor
+  // The same for what became of a weight's updates.
+  void report(TensorId id, const UpdateCounts& counts) const;
+
+  EncodeStats* stats = nullptr;     // by tensor
+  UpdateCounts* updates = nullptr;  // by tensor; null where nobody asks
 };
 
 class Task {

@@ -2,21 +2,40 @@
 
 #include <cmath>
 
+#include "ulp/numeric/nearest.h"
+
 namespace ulp {
 
-Attrs update_attrs(const OptimizerConfig& config) {
-  return {{"optimizer", static_cast<double>(config.kind)},
-          {"lr", config.lr},
-          {"momentum", config.momentum},
-          {"nesterov", config.nesterov ? 1.0 : 0.0},
-          {"weight_decay", config.weight_decay},
-          {"beta1", config.beta1},
-          {"beta2", config.beta2},
-          {"eps", config.eps}};
+constexpr std::string_view kCompensation = "compensation";
+
+UpdateSpec update_spec(const ParameterUpdate& update) {
+  const OptimizerConfig& config = update.optimizer;
+  UpdateSpec spec;
+  spec.attrs = {{"optimizer", static_cast<double>(config.kind)},
+                {"lr", config.lr},
+                {"momentum", config.momentum},
+                {"nesterov", config.nesterov ? 1.0 : 0.0},
+                {"weight_decay", config.weight_decay},
+                {"beta1", config.beta1},
+                {"beta2", config.beta2},
+                {"eps", config.eps},
+                {"compensated", update.compensated ? 1.0 : 0.0},
+                {"stochastic", update.stochastic ? 1.0 : 0.0},
+                {"state_stochastic", update.state_stochastic ? 1.0 : 0.0},
+                {"lr_factor", update.lr_factor}};
+  for (const OptimizerState& state : optimizer_states(make_optimizer(config)))
+    spec.states.push_back(state.name);
+  if (update.compensated) spec.states.push_back(kCompensation);
+  return spec;
 }
 
-OptimizerConfig update_config(const Attrs& attrs) {
-  OptimizerConfig config;
+UpdateSpec update_spec(const OptimizerConfig& optimizer) {
+  return update_spec(ParameterUpdate{.optimizer = optimizer});
+}
+
+ParameterUpdate parameter_update(const Attrs& attrs) {
+  ParameterUpdate update;
+  OptimizerConfig& config = update.optimizer;
   config.kind = static_cast<OptimizerKind>(attrs.integer("optimizer"));
   config.lr = attrs.real("lr");
   config.momentum = attrs.real("momentum");
@@ -25,7 +44,43 @@ OptimizerConfig update_config(const Attrs& attrs) {
   config.beta1 = attrs.real("beta1");
   config.beta2 = attrs.real("beta2");
   config.eps = attrs.real("eps");
-  return config;
+  update.compensated = attrs.integer("compensated") != 0;
+  update.stochastic = attrs.integer("stochastic") != 0;
+  update.state_stochastic = attrs.integer("state_stochastic") != 0;
+  update.lr_factor = attrs.real("lr_factor");
+  return update;
+}
+
+UpdateNode::UpdateNode(const PlanContext& plan, const Node& node)
+    : update(parameter_update(node.attrs)),
+      optimizer(make_optimizer(plan.arithmetic ? representable(update.optimizer, *plan.arithmetic)
+                                               : update.optimizer)),
+      grad(node.in[0]),
+      norm(node.in.size() > 1 ? node.in[1] : TensorId{}),
+      weight(node.out[0]),
+      states(node.out.begin() + 1, node.out.end()) {
+  if (update.compensated) {
+    compensation = states.back();
+    states.pop_back();
+  }
+}
+
+UpdateScalars UpdateNode::scalars(const PlanContext& plan, const StepState& state, float clip_factor) const {
+  UpdateScalars scalars = state.update;
+  scalars.grad_scale = scalars.grad_scale * clip_factor;
+  if (const auto factor = static_cast<float>(update.lr_factor); factor != 1) {
+    scalars.lr = scalars.lr * factor;
+    scalars.adam_rate = scalars.adam_rate * factor;
+  }
+  if (plan.arithmetic) {
+    const Nearest near = make_nearest(*plan.arithmetic);
+    scalars.lr = near(scalars.lr);
+    scalars.grad_scale = near(scalars.grad_scale);
+    // A group may have a decay of its own.
+    scalars.decay_rate =
+        near(scalars.lr * std::visit([](const auto& rule) { return rule.weight_decay; }, optimizer));
+  }
+  return scalars;
 }
 
 // The factor comes from the norm in double: one that fp32 cannot hold still scales as it should.

@@ -1,25 +1,51 @@
-// How an optimizer is told to update nodes (ulp/graph/ops/update.h), and what it is told at each step.
+// How an optimizer and a rule are told to update nodes (ulp/graph/ops/update.h), and what they are told at each step.
 #pragma once
 
+#include "ulp/backend/access.h"
 #include "ulp/backend/step_state.h"
 #include "ulp/base/device.h"
 #include "ulp/graph/graph.h"
+#include "ulp/graph/ops/update.h"
 #include "ulp/optim/optimizer.h"
+#include "ulp/optim/rule.h"
 
 namespace ulp {
 
-// The attributes of an update node, and the optimizer that they name. One gives back what the other took.
-Attrs update_attrs(const OptimizerConfig& config);
-OptimizerConfig update_config(const Attrs& attrs);
+// How one parameter is updated. Of the rule only what the kernel must know: the weight's storage, which a format says,
+// already has the extra bits.
+struct ParameterUpdate {
+  OptimizerConfig optimizer = {};
+  bool compensated = false;       // Kahan's sum; the compensation is the last state
+  bool stochastic = false;        // the new weight is rounded at random
+  bool state_stochastic = false;  // and its optimizer state
+  double lr_factor = 1;           // of the parameter's group
 
-// The scalars of this step; `clip_factor` is the second number that grad_norm writes, 1 where there is none.
-ULP_HD inline UpdateScalars update_scalars(const StepState& state, float clip_factor) {
-  UpdateScalars scalars = state.update;
-  scalars.grad_scale = scalars.grad_scale * clip_factor;
-  return scalars;
-}
+  bool operator==(const ParameterUpdate&) const = default;
+};
 
-// What grad_norm makes of the sum of squares of all raw gradients, in double on every backend.
+// The attributes of an update node with the names of its states; and back.
+UpdateSpec update_spec(const ParameterUpdate& update);
+UpdateSpec update_spec(const OptimizerConfig& optimizer);
+ParameterUpdate parameter_update(const Attrs& attrs);
+
+// An update node as kernels take it.
+struct UpdateNode {
+  UpdateNode(const PlanContext& plan, const Node& node);
+
+  ParameterUpdate update;
+  Optimizer optimizer;
+  TensorId grad, norm, weight;
+  std::vector<TensorId> states;  // of the optimizer
+  TensorId compensation;         // none where there is none
+
+  // The scalars of this step; `clip_factor` is the second number that grad_norm writes, 1 where there is none.
+  UpdateScalars scalars(const PlanContext& plan, const StepState& state, float clip_factor) const;
+  // How the weight and its optimizer state are written.
+  Round weight_round() const { return update.stochastic ? Round::stochastic : Round::nearest_even; }
+  Round state_round() const { return update.state_stochastic ? Round::stochastic : Round::nearest_even; }
+};
+
+// What grad_norm makes of the sums of squares of all raw gradients, added in order, in double on every backend.
 struct NormAndFactor {
   float norm, factor;
 };

@@ -60,9 +60,9 @@ uint32_t tensor_number(std::string_view name) {
 
 TensorId Graph::add_tensor(TensorInfo info) {
   const TensorId id{static_cast<int32_t>(tensors_.size())};
-  info.number = tensor_number(info.name);
+  info.number = info.twin ? (*this)[info.twin].number : tensor_number(info.name);
   if (by_name_.contains(info.name)) fail("graph", "two tensors are called '{}'", info.name);
-  if (const auto [entry, fresh] = by_number_.emplace(info.number, id); !fresh) {
+  if (const auto [entry, fresh] = by_number_.emplace(info.number, id); !fresh && !info.twin) {
     fail("graph", "'{}' and '{}' have the same number and would share random words: rename one", info.name,
          (*this)[entry->second].name);
   }

@@ -74,6 +74,8 @@ struct TensorInfo {
   TensorId like = {};
   // It has no bytes of its own but that tensor's: the same codes under another shape.
   TensorId alias = {};
+  // It is written with the same bits as that tensor: it has its format and its random words.
+  TensorId twin = {};
   Init init = {};  // of state
 
   NodeId producer = {};  // the first node that writes it
@@ -103,7 +105,10 @@ enum class Phase : uint8_t {
   forward,
   backward,
   finish,  // once a step, after its last micro-batch: sums become gradients
-  update,  // the end of a step, if it counts
+  // Once it is known that the step counts: what made gradients that were not kept makes them again (repeat.h).
+  again,
+  finish_again,
+  update,
 };
 
 struct OpDef;
@@ -120,7 +125,7 @@ struct Node {
 class Graph {
  public:
   // Throws an Error for a name that stands already, or whose number another name has: random words would
-  // serve twice.
+  // serve twice, as they should for twins alone.
   TensorId add_tensor(TensorInfo info);
   NodeId add_node(Node node);
 

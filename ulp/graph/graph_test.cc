@@ -283,15 +283,16 @@ TEST(Updates, EveryWeightHasOne) {
   Net net;
   net.b.weight("unused", {3}, Init::constant(0));
   differentiate(net.graph, net.loss_of(linear(net.b, "fc", net.x, {.out = 3})));
-  const std::string_view states[] = {"m", "v"};
-  add_updates(net.graph, {{"beta1", 0.9}}, states, 2.5);
+  add_updates(net.graph, UpdateSpec{{{"beta1", 0.9}}, {"m", "v"}}, 2.5);
   const auto updates = nodes_of(net.graph, kUpdate);
   ASSERT_EQ(updates.size(), 2u);
   EXPECT_EQ(names(net.graph, updates[0]->in), (Names{"fc.weight.grad", "grad_norm"}));
   EXPECT_EQ(names(net.graph, updates[0]->out), (Names{"fc.weight", "fc.weight.m", "fc.weight.v"}));
   EXPECT_EQ(net.graph[net.graph.find("fc.weight.m")].kind, Kind::optimizer);
   EXPECT_EQ(updates[0]->attrs.real("beta1"), 0.9);
-  EXPECT_EQ(names(net.graph, producer(net.graph, "grad_norm").in), (Names{"fc.weight.grad", "fc.bias.grad"}));
+  EXPECT_EQ(names(net.graph, producer(net.graph, "grad_norm").in),
+            (Names{"fc.weight.grad.squares", "fc.bias.grad.squares"}));
+  EXPECT_EQ(names(net.graph, producer(net.graph, "fc.bias.grad.squares").in), Names{"fc.bias.grad"});
 }
 
 }  // namespace

@@ -294,8 +294,7 @@ TEST(Models, EveryModelTrains) {
 
           const size_t weights = graph.parameters();
           differentiate(graph, made.loss);
-          const std::string_view states[] = {"momentum"};
-          add_updates(graph, {}, states, 1.0);
+          add_updates(graph, UpdateSpec{{}, {"momentum"}}, 1.0);
           EXPECT_EQ(graph.parameters(), weights);
           EXPECT_FALSE(graph[made.input].grad);
           size_t updates = 0;

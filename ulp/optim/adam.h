@@ -4,6 +4,9 @@
 // Adam adds weight_decay * w to the gradient. AdamW leaves the gradient alone and takes lr * weight_decay * w
 // off the weight; that and the step are added first, so that the weight is rounded once. What is guaranteed of
 // bits and NaN stands in update.h; square roots are IEEE's, correctly rounded.
+//
+// In narrow arithmetic the step is computed in the order of the formulas, as algorithms 4 and 5 of the BF16 paper have
+// it:  lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps).
 #pragma once
 
 #include <cmath>
@@ -22,12 +25,18 @@ struct AdamMoments {
   float eps = 1e-8f;
 
   // `state` is (m, v).
-  ULP_HD float decrease(const UpdateScalars& s, float g, float* state) const {
-    const float m = settle_nan(beta1 * state[0] + rest1 * g);
-    const float v = settle_nan(beta2 * state[1] + rest2 * (g * g));
+  template <typename Arithmetic>
+  ULP_HD float decrease(const UpdateScalars& s, float g, float* state, const Arithmetic& q) const {
+    const float m = settle_nan(q(q(beta1 * state[0]) + q(rest1 * g)));
+    const float v = settle_nan(q(q(beta2 * state[1]) + q(rest2 * q(g * g))));
     state[0] = m;
     state[1] = v;
-    return s.adam_rate * (m / (sqrtf(v) * s.adam_root + eps));
+    if constexpr (Arithmetic::kNarrow) {
+      const float root = q(sqrtf(q(v / s.rest2)));
+      return q(q(s.lr * q(m / s.rest1)) / q(root + eps));
+    } else {
+      return s.adam_rate * (m / (sqrtf(v) * s.adam_root + eps));
+    }
   }
 
   bool operator==(const AdamMoments&) const = default;
@@ -41,12 +50,11 @@ struct Adam {
   ULP_HD constexpr int states() const { return kStates; }
 
   // What is taken off the weight.
-  ULP_HD float decrease(const UpdateScalars& s, float weight, float grad, float* state) const {
-    return settle_nan(moments.decrease(s, treat_gradient(s, grad) + weight_decay * weight, state));
-  }
-  // The new weight.
-  ULP_HD float step(const UpdateScalars& s, float weight, float grad, float* state) const {
-    return settle_nan(weight - decrease(s, weight, grad, state));
+  template <typename Arithmetic = Wide>
+  ULP_HD float decrease(const UpdateScalars& s, float weight, float grad, float* state,
+                        const Arithmetic& q = {}) const {
+    const float g = q(treat_gradient(s, grad, q) + q(weight_decay * weight));
+    return settle_nan(moments.decrease(s, g, state, q));
   }
 
   bool operator==(const Adam&) const = default;
@@ -60,13 +68,12 @@ struct AdamW {
   ULP_HD constexpr int states() const { return kStates; }
 
   // What is taken off the weight.
-  ULP_HD float decrease(const UpdateScalars& s, float weight, float grad, float* state) const {
-    const float decay = (s.lr * weight_decay) * weight;
-    return settle_nan(decay + moments.decrease(s, treat_gradient(s, grad), state));
-  }
-  // The new weight.
-  ULP_HD float step(const UpdateScalars& s, float weight, float grad, float* state) const {
-    return settle_nan(weight - decrease(s, weight, grad, state));
+  template <typename Arithmetic = Wide>
+  ULP_HD float decrease(const UpdateScalars& s, float weight, float grad, float* state,
+                        const Arithmetic& q = {}) const {
+    const float rate = Arithmetic::kNarrow ? s.decay_rate : s.lr * weight_decay;
+    const float decay = q(rate * weight);
+    return settle_nan(q(decay + moments.decrease(s, treat_gradient(s, grad, q), state, q)));
   }
 
   bool operator==(const AdamW&) const = default;

@@ -1,8 +1,11 @@
 #include "ulp/optim/optimizer.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "ulp/base/error.h"
+#include "ulp/numeric/nearest.h"
 
 namespace ulp {
 namespace {
@@ -12,11 +15,14 @@ struct KindName {
   OptimizerKind kind;
 };
 
-constexpr KindName kKindNames[] = {
-    {"sgd", OptimizerKind::sgd}, {"adam", OptimizerKind::adam}, {"adamw", OptimizerKind::adamw}};
+constexpr KindName kKindNames[] = {{"sgd", OptimizerKind::sgd},
+                                   {"adam", OptimizerKind::adam},
+                                   {"adamw", OptimizerKind::adamw},
+                                   {"adagrad", OptimizerKind::adagrad}};
 
-constexpr std::string_view kSgdStates[] = {"momentum"};
-constexpr std::string_view kAdamStates[] = {"exp_avg", "exp_avg_sq"};
+constexpr OptimizerState kSgdStates[] = {{"momentum"}};
+constexpr OptimizerState kAdamStates[] = {{"exp_avg"}, {"exp_avg_sq", true}};
+constexpr OptimizerState kAdagradStates[] = {{"sum", true}};
 
 // Steps use fp32: a number that is 0, 1 or infinity there is one.
 float narrowed(double x) { return static_cast<float>(x); }
@@ -54,7 +60,7 @@ OptimizerKind parse_optimizer(std::string_view name) {
   for (const KindName& row : kKindNames) {
     if (row.name == name) return row.kind;
   }
-  fail("optimizer", "unknown optimizer '{}'; known: sgd, adam, adamw", name);
+  fail("optimizer", "unknown optimizer '{}'; known: sgd, adam, adamw, adagrad", name);
 }
 
 std::string_view optimizer_name(OptimizerKind kind) {
@@ -77,12 +83,13 @@ void OptimizerConfig::check() const {
     return;
   }
   if (momentum != 0 || nesterov) {
-    fail("optimizer", "{} has no {}; its moments are set by beta1 and beta2", optimizer_name(kind),
-         nesterov ? "Nesterov's look ahead" : "momentum");
+    fail("optimizer", "{} has no {}{}", optimizer_name(kind), nesterov ? "Nesterov's look ahead" : "momentum",
+         kind == OptimizerKind::adagrad ? "" : "; its moments are set by beta1 and beta2");
   }
+  check_positive("eps", eps);
+  if (kind == OptimizerKind::adagrad) return;
   check_fraction("beta1", beta1);
   check_fraction("beta2", beta2);
-  check_positive("eps", eps);
 }
 
 Optimizer make_optimizer(const OptimizerConfig& config) {
@@ -95,29 +102,89 @@ Optimizer make_optimizer(const OptimizerConfig& config) {
       return Adam{.moments = make_moments(config), .weight_decay = decay};
     case OptimizerKind::adamw:
       return AdamW{.moments = make_moments(config), .weight_decay = decay};
+    case OptimizerKind::adagrad:
+      return Adagrad{.weight_decay = decay, .eps = narrowed(config.eps)};
   }
   fail("optimizer", "unknown kind {} of optimizer", static_cast<int>(config.kind));
 }
 
-std::span<const std::string_view> state_names(const Optimizer& optimizer) {
+std::span<const OptimizerState> optimizer_states(const Optimizer& optimizer) {
   if (const Sgd* sgd = std::get_if<Sgd>(&optimizer)) {
     return std::span(kSgdStates).first(static_cast<size_t>(sgd->states()));
   }
+  if (std::holds_alternative<Adagrad>(optimizer)) return kAdagradStates;
   return kAdamStates;
 }
 
+OptimizerConfig representable(const OptimizerConfig& config, const FloatFormat& format,
+                              std::vector<std::string>* changed) {
+  const Nearest near = make_nearest(format);
+  const auto note = [&](std::string_view what, double from, double to, std::string_view instead) {
+    if (changed == nullptr) return;
+    changed->push_back(fmt::format("{} is {}, which would be {} in {}: {} is used", what, from, instead,
+                                   format_name(format), to));
+  };
+  // Of the format's numbers below 1 the largest, above 0 the smallest.
+  const double below_one = 1 - std::ldexp(1.0, -format.man - 1),
+               smallest = std::ldexp(1.0, format.emin() - format.man);
+  const auto settle = [&](std::string_view what, double x, bool fraction) -> double {
+    const double nearest = near(narrowed(x));
+    if (fraction && nearest >= 1) {
+      note(what, x, below_one, "1");
+      return below_one;
+    }
+    if (x != 0 && nearest == 0) {
+      note(what, x, smallest, "0");
+      return smallest;
+    }
+    return nearest;
+  };
+  OptimizerConfig made = config;
+  made.momentum = settle("momentum", config.momentum, true);
+  made.weight_decay = settle("weight_decay", config.weight_decay, false);
+  if (config.kind == OptimizerKind::sgd) return made;
+  made.eps = settle("eps", config.eps, false);
+  if (config.kind == OptimizerKind::adagrad) return made;
+  made.beta1 = settle("beta1", config.beta1, true);
+  made.beta2 = settle("beta2", config.beta2, true);
+  return made;
+}
+
+namespace {
+
+// beta^count where every product is rounded. It ends at 0, or where rounding takes it no further.
+float narrow_power(const Nearest& near, float beta, uint64_t count) {
+  float power = 1;
+  for (uint64_t i = 0; i < count; ++i) {
+    const float next = near(power * beta);
+    if (next == power) break;
+    power = next;
+  }
+  return power;
+}
+
+}  // namespace
+
 UpdateScalars update_scalars(const OptimizerConfig& config, uint64_t updates, double lr, double grad_scale,
-                             double clip_value) {
+                             double clip_value, const std::optional<FloatFormat>& arithmetic) {
   if (!(narrowed(clip_value) > 0)) {
     fail("optimizer", "gradients are clipped to {}; the limit must be above 0, infinity for none",
          clip_value);
   }
   const uint64_t t = updates + 1;
-  return {.lr = narrowed(lr),
-          .grad_scale = narrowed(grad_scale),
-          .clip_value = narrowed(clip_value),
-          .adam_rate = narrowed(lr / (1 - power(config.beta1, t))),
-          .adam_root = narrowed(1 / std::sqrt(1 - power(config.beta2, t)))};
+  UpdateScalars made = {.lr = narrowed(lr),
+                        .grad_scale = narrowed(grad_scale),
+                        .clip_value = narrowed(clip_value),
+                        .adam_rate = narrowed(lr / (1 - power(config.beta1, t))),
+                        .adam_root = narrowed(1 / std::sqrt(1 - power(config.beta2, t)))};
+  if (arithmetic) {
+    const Nearest near = make_nearest(*arithmetic);
+    made.lr = near(made.lr);
+    made.rest1 = near(1 - narrow_power(near, narrowed(config.beta1), t));
+    made.rest2 = near(1 - narrow_power(near, narrowed(config.beta2), t));
+    made.decay_rate = near(made.lr * narrowed(config.weight_decay));
+  }
+  return made;
 }
 
 }  // namespace ulp

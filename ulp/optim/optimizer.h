@@ -1,22 +1,27 @@
 // Which optimizer, with which hyperparameters: what the command line and checkpoints say, checked, and turned
-// into the mathematics of sgd.h and adam.h and the scalars of each step.
+// into the mathematics of sgd.h, adam.h and adagrad.h and the scalars of each step.
 #pragma once
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
+#include "ulp/numeric/format.h"
+#include "ulp/optim/adagrad.h"
 #include "ulp/optim/adam.h"
 #include "ulp/optim/sgd.h"
 #include "ulp/optim/update.h"
 
 namespace ulp {
 
-enum class OptimizerKind : uint8_t { sgd, adam, adamw };
+enum class OptimizerKind : uint8_t { sgd, adam, adamw, adagrad };
 
-// Names of the command line: sgd, adam, adamw. Throws Error for others.
+// Names of the command line: sgd, adam, adamw, adagrad. Throws Error for others.
 OptimizerKind parse_optimizer(std::string_view name);
 std::string_view optimizer_name(OptimizerKind kind);
 
@@ -36,20 +41,32 @@ struct OptimizerConfig {
   bool operator==(const OptimizerConfig&) const = default;
 };
 
-using Optimizer = std::variant<Sgd, Adam, AdamW>;
+using Optimizer = std::variant<Sgd, Adam, AdamW, Adagrad>;
 
 // Throws Error where check() does.
 Optimizer make_optimizer(const OptimizerConfig& config);
 
-// Names of the states in checkpoints, in the order in which steps take them: "momentum", or "exp_avg" and
-// "exp_avg_sq"; none for SGD without momentum.
-std::span<const std::string_view> state_names(const Optimizer& optimizer);
+// What a step keeps for each weight, in the order in which it takes them.
+struct OptimizerState {
+  std::string_view name;  // in checkpoints
+  bool squares = false;   // of gradients: never negative, over twice the range, and divided by
+};
+// "momentum", "exp_avg" and "exp_avg_sq", or "sum"; none for SGD without momentum.
+std::span<const OptimizerState> optimizer_states(const Optimizer& optimizer);
+
+// The configuration of a machine that has no numbers but the format's: every scalar is the nearest one there is. A
+// fraction that would become 1 is the one below it, a positive number that would become 0 the smallest. `changed` gets
+// a line for those two, which change what the optimizer does and not only how exactly.
+OptimizerConfig representable(const OptimizerConfig& config, const FloatFormat& format,
+                              std::vector<std::string>* changed = nullptr);
 
 // The scalars of one step. `updates` is how many were made before it: 0 at the first, and a step that was
 // skipped because its gradients had overflowed does not count. `lr` is the rate of this step (schedule.h).
-// The corrections of Adam's moments are worked out in double, without libm: the same on every machine.
+// The corrections of Adam's moments are worked out in double, without libm: the same on every machine. With a narrow
+// `arithmetic` every scalar is one of its numbers, and powers of beta are products that are rounded one by one.
 UpdateScalars update_scalars(const OptimizerConfig& config, uint64_t updates, double lr,
                              double grad_scale = 1,
-                             double clip_value = std::numeric_limits<double>::infinity());
+                             double clip_value = std::numeric_limits<double>::infinity(),
+                             const std::optional<FloatFormat>& arithmetic = {});
 
 }  // namespace ulp

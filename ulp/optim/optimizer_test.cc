@@ -26,7 +26,8 @@ std::string error_of(const OptimizerConfig& config) {
 }
 
 TEST(Optimizer, NamesComeBack) {
-  for (const auto kind : {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw}) {
+  for (const auto kind :
+       {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::adagrad}) {
     EXPECT_EQ(parse_optimizer(optimizer_name(kind)), kind);
   }
   EXPECT_THROW(parse_optimizer("Adam"), Error);
@@ -61,8 +62,9 @@ TEST(Optimizer, NonsenseIsRefusedByName) {
 }
 
 std::vector<std::string> names(const OptimizerConfig& config) {
-  const auto all = state_names(make_optimizer(config));
-  return {all.begin(), all.end()};
+  std::vector<std::string> all;
+  for (const OptimizerState& state : optimizer_states(make_optimizer(config))) all.emplace_back(state.name);
+  return all;
 }
 
 TEST(Optimizer, StatesHaveTheNamesOfCheckpoints) {
@@ -70,11 +72,12 @@ TEST(Optimizer, StatesHaveTheNamesOfCheckpoints) {
   EXPECT_EQ(names({.momentum = 0.9}), std::vector<std::string>{"momentum"});
   EXPECT_EQ(names({.kind = OptimizerKind::adam}), (std::vector<std::string>{"exp_avg", "exp_avg_sq"}));
   EXPECT_EQ(names({.kind = OptimizerKind::adamw}), (std::vector<std::string>{"exp_avg", "exp_avg_sq"}));
+  EXPECT_EQ(names({.kind = OptimizerKind::adagrad}), std::vector<std::string>{"sum"});
   for (const OptimizerConfig& config :
        {OptimizerConfig{}, OptimizerConfig{.momentum = 0.5}, OptimizerConfig{.kind = OptimizerKind::adam}}) {
     const Optimizer made = make_optimizer(config);
     const int states = std::visit([](const auto& o) { return o.states(); }, made);
-    EXPECT_EQ(state_names(made).size(), static_cast<size_t>(states));
+    EXPECT_EQ(optimizer_states(made).size(), static_cast<size_t>(states));
   }
 }
 
@@ -110,6 +113,56 @@ TEST(Optimizer, ScalarsCorrectTheMomentsOfEachStep) {
   EXPECT_EQ(none.adam_root, 1.0f);
   for (const double bad : {0.0, -1.0, kNan, 1e-50}) {
     EXPECT_THROW(update_scalars(config, 0, 0.1, 1, bad), Error) << bad;
+  }
+}
+
+TEST(Optimizer, AMachineWithoutOtherNumbersTakesTheNearest) {
+  using enum OptimizerKind;
+  std::vector<std::string> changed;
+  const OptimizerConfig adam_config{.kind = adamw, .lr = 1e-3, .weight_decay = 0.01};
+  // 0.999 would be 1 in bf16, and the moments would never forget: the number below it. 1e-8 is there.
+  const OptimizerConfig bf16 = representable(adam_config, parse_format("bf16"), &changed);
+  EXPECT_EQ(bf16.beta2, 0.99609375);
+  EXPECT_EQ(bf16.beta1, 0.8984375);
+  EXPECT_EQ(bf16.eps, static_cast<double>(1.0011717677116394e-08f));
+  ASSERT_EQ(changed.size(), 1u);
+  EXPECT_NE(changed[0].find("beta2"), std::string::npos);
+  EXPECT_NE(changed[0].find("0.99609375"), std::string::npos);
+  // 1e-8 would be 0 in fp16, and a division by zero: the smallest number. 0.999 is there.
+  changed.clear();
+  const OptimizerConfig fp16 = representable(adam_config, parse_format("fp16"), &changed);
+  EXPECT_EQ(fp16.eps, 0x1p-24);
+  EXPECT_EQ(fp16.beta2, 0.9990234375);
+  ASSERT_EQ(changed.size(), 1u);
+  EXPECT_NE(changed[0].find("eps"), std::string::npos);
+  // What is there already stays, and nobody needs to be told.
+  changed.clear();
+  EXPECT_EQ(representable(fp16, parse_format("fp16"), &changed), fp16);
+  EXPECT_TRUE(changed.empty());
+  const OptimizerConfig momentum =
+      representable({.momentum = 0.9999, .weight_decay = 1e-9}, parse_format("fp16"), &changed);
+  EXPECT_EQ(momentum.momentum, 1 - 0x1p-11);
+  EXPECT_EQ(momentum.weight_decay, 0x1p-24);
+  EXPECT_EQ(changed.size(), 2u);
+}
+
+TEST(Optimizer, NarrowScalarsAreNumbersOfTheFormat) {
+  const FloatFormat bf16 = parse_format("bf16");
+  const OptimizerConfig config =
+      representable({.kind = OptimizerKind::adamw, .lr = 1e-3, .weight_decay = 0.01}, bf16);
+  const auto narrow = [](double x) {  // to bf16, to nearest-even, of numbers that need no care
+    const double unit = std::ldexp(1.0, std::ilogb(x) - 7);
+    return std::nearbyint(x / unit) * unit;
+  };
+  double c1 = 1, c2 = 1;
+  for (uint64_t updates = 0; updates < 400; ++updates) {
+    c1 = narrow(c1 * config.beta1);
+    c2 = narrow(c2 * config.beta2);
+    const UpdateScalars s = update_scalars(config, updates, 1e-3, 0.25, 0.5, bf16);
+    EXPECT_EQ(s.rest1, narrow(1 - c1)) << updates;
+    EXPECT_EQ(s.rest2, narrow(1 - c2)) << updates;
+    EXPECT_EQ(s.lr, narrow(1e-3));
+    EXPECT_EQ(s.decay_rate, narrow(narrow(1e-3) * config.weight_decay));
   }
 }
 

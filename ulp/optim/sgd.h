@@ -20,19 +20,15 @@ struct Sgd {
   ULP_HD constexpr int states() const { return momentum != 0 ? 1 : 0; }
 
   // What is taken off the weight. `state` is the momentum; without any it still points to a number, which is 0
-  // and whose new value nobody keeps, so that a loop has no branch. Rules that carry a rest from step to step
-  // want this and not the new weight.
-  ULP_HD constexpr float decrease(const UpdateScalars& s, float weight, float grad, float* state) const {
-    const float g = treat_gradient(s, grad) + weight_decay * weight;
-    const float m = momentum * state[0] + g;
-    const float ahead = g + momentum * m;
+  // and whose new value nobody keeps, so that a loop has no branch.
+  template <typename Arithmetic = Wide>
+  ULP_HD constexpr float decrease(const UpdateScalars& s, float weight, float grad, float* state,
+                                  const Arithmetic& q = {}) const {
+    const float g = q(treat_gradient(s, grad, q) + q(weight_decay * weight));
+    const float m = q(q(momentum * state[0]) + g);
+    const float ahead = q(g + q(momentum * m));
     state[0] = settle_nan(m);
-    return settle_nan(s.lr * (nesterov ? ahead : m));
-  }
-
-  // The new weight.
-  ULP_HD constexpr float step(const UpdateScalars& s, float weight, float grad, float* state) const {
-    return settle_nan(weight - decrease(s, weight, grad, state));
+    return settle_nan(q(s.lr * (nesterov ? ahead : m)));
   }
 
   bool operator==(const Sgd&) const = default;

@@ -1,9 +1,13 @@
-// What every optimizer shares: the scalars of one step, and what happens to a raw gradient before the optimizer
-// sees it. Optimizers know one element: its weight, its gradient and its states, all as fp32 numbers. How those
-// are stored, and how the new weight is rounded into its storage, is decided elsewhere.
+// What every optimizer shares: the scalars of one step, what happens to a raw gradient before the optimizer
+// sees it, and in which arithmetic it computes. Optimizers know one element: its weight, its gradient and its states,
+// all as fp32 numbers, and say what is to be taken off the weight. How weight and states are stored, and how the
+// difference is rounded into the weight's storage, is decided elsewhere (rule.h).
 //
 // Steps use IEEE operations in fp32 in a fixed order and no fma, so they give the same bits on CPU and GPU and
 // in a vectorised loop. A NaN that comes out, in a weight or a state, is the one of kNanBits (math.h).
+//
+// An arithmetic is what every operation's result goes through: Wide leaves it in fp32; a Nearest (nearest.h) rounds it
+// to a format, as a unit for that format alone would compute.
 #pragma once
 
 #include "ulp/base/device.h"
@@ -17,11 +21,19 @@ struct UpdateScalars {
   float clip_value;  // then gradients are cut to [-clip_value, clip_value]; infinity: not
   float adam_rate;   // lr / (1 - beta1^t), t the number of the update, from 1
   float adam_root;   // 1 / sqrt(1 - beta2^t): corrects the square root of the second moment
+  // For narrow arithmetic, which divides by them as the formulas have it: 1 - beta1^t, 1 - beta2^t; lr * weight decay.
+  float rest1 = 1, rest2 = 1, decay_rate = 0;
+};
+
+struct Wide {
+  static constexpr bool kNarrow = false;
+  ULP_HD constexpr float operator()(float x) const { return x; }
 };
 
 // The gradient as an optimizer takes it. A NaN stays one: it fails both comparisons.
-ULP_HD constexpr float treat_gradient(const UpdateScalars& s, float grad) {
-  const float g = grad * s.grad_scale;
+template <typename Arithmetic>
+ULP_HD constexpr float treat_gradient(const UpdateScalars& s, float grad, const Arithmetic& q) {
+  const float g = q(grad * s.grad_scale);
   const float below = g > s.clip_value ? s.clip_value : g;
   return below < -s.clip_value ? -s.clip_value : below;
 }

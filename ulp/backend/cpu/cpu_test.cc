@@ -44,7 +44,7 @@ struct Net {
     loss = cross_entropy(b, "loss", x, labels, 0.1);
     optimizer.momentum = 0.9;
     differentiate(graph, loss);
-    add_updates(graph, update_attrs(optimizer), state_names(make_optimizer(optimizer)), 1.0);
+    add_updates(graph, update_spec(optimizer), 1.0);
   }
 };
 
@@ -93,7 +93,7 @@ TEST(Cpu, ItsOwnKernelsComeFirst) {
   const Net net;
   const std::vector<TensorFormat> formats(net.graph.tensor_count(), {parse_storage("fp(4,3,4)"), {}});
   const PlanContext plan{net.graph, formats};
-  const std::set<std::string_view> left = {"input", "indices", "batch_track"};
+  const std::set<std::string_view> left = {"input", "indices", "batch_track", "grad_norm"};
   for (size_t i = 0; i < net.graph.node_count(); ++i) {
     const NodeId id{static_cast<int32_t>(i)};
     if (net.graph[id].op->form == Form::view) continue;

@@ -49,7 +49,8 @@ Rig::Rig(const Graph& graph, std::vector<TensorFormat> formats, size_t workspace
       plan_{graph_, formats_, round, Overflow::saturate, workspace},
       memory_(graph.tensor_count()),
       feeds_(graph.tensor_count()),
-      stats_(graph.tensor_count()) {
+      stats_(graph.tensor_count()),
+      updates_(graph.tensor_count()) {
   for (size_t i = 0; i < graph.tensor_count(); ++i) {
     size_.push_back(tensor_bytes(graph.tensors()[i], formats_[i].storage));
     data_.push_back(guarded(memory_[i], size_[i], 0));
@@ -92,6 +93,7 @@ RunContext Rig::context(uint8_t* workspace) {
   context.state = &state;
   context.workspace = workspace;
   context.stats = stats_.data();
+  context.updates = updates_.data();
   return context;
 }
 
@@ -106,6 +108,7 @@ size_t Rig::run(const std::vector<NodeId>& roots, const KernelDef* kernel) {
   std::vector<uint8_t> memory;
   uint8_t* workspace = guarded(memory, task->workspace(), kGarbage);
   std::fill(stats_.begin(), stats_.end(), EncodeStats{});
+  std::fill(updates_.begin(), updates_.end(), UpdateCounts{});
   task->run(context(workspace));
   EXPECT_TRUE(whole(workspace, task->workspace())) << problem.root().name << ": beyond its workspace";
   for (size_t i = 0; i < data_.size(); ++i) {

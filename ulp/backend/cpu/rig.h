@@ -23,6 +23,7 @@ class Rig {
   std::vector<float> get(TensorId id) const;
   std::vector<uint8_t> bytes(TensorId id) const;  // all that is stored
   const EncodeStats& stats(TensorId id) const { return stats_[static_cast<size_t>(id.index)]; }
+  const UpdateCounts& updates(TensorId id) const { return updates_[static_cast<size_t>(id.index)]; }
   void feed(TensorId id, const void* values) { feeds_[static_cast<size_t>(id.index)] = values; }
 
   // Returns the workspace that it took. Reports a kernel that is missing or declines as a failure.
@@ -32,6 +33,9 @@ class Rig {
   double time(NodeId node, const KernelDef* kernel, int runs = 5);
 
   std::string why_not(NodeId node, const KernelDef* kernel) const;
+
+  // What else kernels are told; before a run.
+  PlanContext& plan() { return plan_; }
 
   StepState state;
 
@@ -47,6 +51,7 @@ class Rig {
   std::vector<size_t> size_;
   std::vector<const void*> feeds_;
   std::vector<EncodeStats> stats_;
+  std::vector<UpdateCounts> updates_;
 };
 
 // The kernel of that name for that operator; null.

@@ -1,4 +1,4 @@
-// Optimizer steps on all parameters in one pass, and the norm of all gradients.
+// Optimizer steps on all parameters in one pass, and the sums of squares of gradients.
 #pragma once
 
 #include <span>

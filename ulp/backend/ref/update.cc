@@ -4,23 +4,23 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <variant>
 
 #include "ulp/backend/ref/plain.h"
-#include "ulp/tensor/memory.h"
+#include "ulp/numeric/nearest.h"
 
 namespace ulp::ref {
 namespace {
 
-// One gradient is decoded at a time.
-class NormTask : public Task {
+class SquaresTask : public Task {
  public:
-  explicit NormTask(const Problem& problem)
-      : out_(problem.root().out[0]), max_norm_(problem.root().attrs.real("max_norm")) {
+  explicit SquaresTask(const Problem& problem) {
     size_t space = 0;
-    for (const TensorId id : problem.root().in) {
-      readers_.emplace_back(problem, id);
-      space = std::max(space, readers_.back().space());
+    for (const NodeId id : problem.roots) {
+      const Node& node = problem.graph()[id];
+      sums_.push_back({Reader(problem, node.in[0]), node.out[0]});
+      space = std::max(space, sums_.back().grad.space());
     }
     Workspace workspace;
     workspace.book(space);
@@ -28,101 +28,185 @@ class NormTask : public Task {
   }
 
   void run(const RunContext& context) override {
-    double squares = 0;
-    for (const Reader& reader : readers_) {
+    for (const auto& [reader, out] : sums_) {
       const float* grad = reader.all(context, floats(context, 0));
+      double squares = 0;
       for (size_t i = 0; i < reader.elements(); ++i) squares += static_cast<double>(grad[i]) * grad[i];
+      *context.as<double>(out) = squares;
     }
+  }
+
+ private:
+  struct Sum {
+    Reader grad;
+    TensorId out;
+  };
+  std::vector<Sum> sums_;
+};
+
+class NormTask : public Task {
+ public:
+  explicit NormTask(const Problem& problem)
+      : squares_(problem.root().in),
+        out_(problem.root().out[0]),
+        max_norm_(problem.root().attrs.real("max_norm")) {}
+
+  void run(const RunContext& context) override {
+    double squares = 0;
+    for (const TensorId id : squares_) squares += *context.as<const double>(id);
     const NormAndFactor result = norm_and_factor(squares, context.state->update.grad_scale, max_norm_);
     context.as<float>(out_)[0] = result.norm;
     context.as<float>(out_)[1] = result.factor;
   }
 
  private:
+  const std::vector<TensorId> squares_;
   const TensorId out_;
   const double max_norm_;
-  std::vector<Reader> readers_;
 };
 
-void read_stored(const RunContext& context, const Storage& storage, TensorId id, std::span<float> out) {
-  const StorageSize size = storage_size(storage, out.size());
-  const uint8_t* data = context.bytes(id);
-  decode(storage, {data, size.code_bytes},
-         {reinterpret_cast<const uint32_t*>(data + aligned_bytes(size.code_bytes)), size.side_words}, out);
-}
+// A tensor that a step changes, decoded.
+struct Changed {
+  TensorId id;
+  Reader reader;
+  Writer writer;
+  size_t space = 0;  // in the workspace
+};
+
+struct Step {
+  UpdateNode node;
+  Reader grad;
+  std::vector<Changed> changed;  // the weight, its states, its compensation
+  std::optional<Nearest> near;   // of the weight's format, with compensation
+  CodecSpec spec = {};           // the same format
+};
 
 class UpdateTask : public Task {
  public:
-  explicit UpdateTask(const Problem& problem) {
+  explicit UpdateTask(const Problem& problem) : plan_(problem.plan) {
+    if (plan_.arithmetic) arithmetic_ = make_nearest(*plan_.arithmetic);
     size_t most = 0;
     for (const NodeId id : problem.roots) {
       const Node& node = problem.graph()[id];
-      Step step{make_optimizer(update_config(node.attrs)),
-                Reader(problem, node.in[0]),
-                node.in.size() > 1 ? node.in[1] : TensorId{},
-                {},
-                {},
-                {}};
-      for (size_t i = 0; i < node.out.size(); ++i) {
-        step.stored.push_back(node.out[i]);
-        step.storage.push_back(problem.format(node.out[i]).storage);
-        step.writers.emplace_back(problem, node, node.out[i]);
+      Step step{UpdateNode(plan_, node), Reader(problem, node.in[0]), {}, {}, {}};
+      const auto add = [&](TensorId tensor, Round mode) {
+        step.changed.push_back(
+            {tensor, Reader::stored(problem, tensor), Writer(problem, node, tensor, mode), 0});
+      };
+      // A compensated weight is rounded by its rule, to a number that its storage has.
+      add(step.node.weight, step.node.compensation ? Round::nearest_even : step.node.weight_round());
+      for (const TensorId state : step.node.states) add(state, step.node.state_round());
+      if (step.node.compensation) {
+        add(step.node.compensation, Round::nearest_even);
+        const Plain& format = std::get<Plain>(problem.format(step.node.weight).storage);
+        const Overflow overflow =
+            tensor_rounding(plan_, problem.tensor(step.node.weight), format, {}).overflow;
+        step.near = make_nearest(format.format, overflow);
+        step.spec = make_spec(format.format, overflow);
       }
       most = std::max(most, step.grad.elements());
       steps_.push_back(std::move(step));
     }
     Workspace workspace;
     grad_ = workspace.book(most);
-    for (size_t& space : stored_) space = workspace.book(most);
+    before_ = workspace.book(most);
+    for (size_t& space : space_) space = workspace.book(most);
     workspace_ = workspace.bytes();
   }
 
   void run(const RunContext& context) override {
-    for (const Step& step : steps_) {
-      const UpdateScalars scalars =
-          update_scalars(*context.state, step.norm ? context.as<const float>(step.norm)[1] : 1.0f);
-      const size_t n = step.grad.elements();
-      const float* grad = step.grad.all(context, floats(context, grad_));
-      std::array<float*, kMost> values{};
-      for (size_t k = 0; k < step.stored.size(); ++k) {
-        values[k] = floats(context, stored_[k]);
-        read_stored(context, step.storage[k], step.stored[k], {values[k], n});
-      }
-      std::visit(
-          [&](const auto& optimizer) {
-            for (size_t i = 0; i < n; ++i) {
-              std::array<float, kMost - 1> state{};
-              for (size_t k = 1; k < step.stored.size(); ++k) state[k - 1] = values[k][i];
-              values[0][i] = optimizer.step(scalars, values[0][i], grad[i], state.data());
-              for (size_t k = 1; k < step.stored.size(); ++k) values[k][i] = state[k - 1];
-            }
-          },
-          step.optimizer);
-      for (size_t k = 0; k < step.stored.size(); ++k) step.writers[k].all(context, values[k]);
-    }
+    for (const Step& step : steps_) run(context, step);
   }
 
  private:
-  static constexpr size_t kMost = 3;  // a weight and Adam's two moments
+  static constexpr size_t kMost = 4;  // a weight, Adam's two moments, a compensation
 
-  struct Step {
-    Optimizer optimizer;
-    Reader grad;
-    TensorId norm;
-    std::vector<TensorId> stored;  // the weight, then its states
-    std::vector<Storage> storage;
-    std::vector<Writer> writers;
-  };
+  void run(const RunContext& context, const Step& step) {
+    const UpdateScalars scalars = step.node.scalars(
+        plan_, *context.state, step.node.norm ? context.as<const float>(step.node.norm)[1] : 1.0f);
+    const size_t n = step.grad.elements();
+    const float* grad = step.grad.all(context, floats(context, grad_));
+    std::array<float*, kMost> values{};
+    for (size_t k = 0; k < step.changed.size(); ++k) {
+      values[k] = floats(context, space_[k]);
+      const float* stored = step.changed[k].reader.all(context, values[k]);
+      if (stored != values[k]) std::copy_n(stored, n, values[k]);
+    }
+    float* weight = values[0];
+    float* before = floats(context, before_);
+    std::copy_n(weight, n, before);
+    UpdateCounts counts;
+    EncodeStats events;
+    std::vector<bool> moved(n);  // or zero: not lost
+    for (size_t i = 0; i < n; ++i) {
+      std::array<float, kMost> state{};
+      const size_t states = step.node.states.size();
+      for (size_t k = 0; k < states; ++k) state[k] = values[1 + k][i];
+      const float decrease = std::visit(
+          [&](const auto& optimizer) {
+            return arithmetic_ ? optimizer.decrease(scalars, weight[i], grad[i], state.data(), *arithmetic_)
+                               : optimizer.decrease(scalars, weight[i], grad[i], state.data());
+          },
+          step.node.optimizer);
+      for (size_t k = 0; k < states; ++k) values[1 + k][i] = state[k];
+      counts.updates += decrease != 0 ? 1 : 0;
+      moved[i] = decrease == 0;
+      if (!step.near) {
+        weight[i] = direct_update(weight[i], decrease);
+        continue;
+      }
+      float* compensation = values[1 + states] + i;
+      const Compensated made = kahan_update(weight[i], decrease, *compensation, *step.near, [&](float sum) {
+        return rounded_sum(context, step, i, sum, events);
+      });
+      moved[i] = moved[i] || made.compensation != *compensation;
+      weight[i] = made.weight;
+      *compensation = made.compensation;
+    }
+    for (size_t k = 0; k < step.changed.size(); ++k) {
+      if (k > 0 || !step.near) {
+        step.changed[k].writer.all(context, values[k]);
+      } else {
+        // The events of a compensated weight are those of the sum.
+        EncodeStats none;
+        step.changed[k].writer.write(context, 0, {values[k], n}, none);
+        context.report(step.node.weight, events);
+      }
+    }
+    const float* after = step.changed[0].reader.all(context, values[0]);
+    for (size_t i = 0; i < n; ++i) counts.cancelled += !moved[i] && after[i] == before[i] ? 1 : 0;
+    context.report(step.node.weight, counts);
+  }
 
+  // Kahan's sum in the weight's format: to nearest, or at random by the words of the weight.
+  float rounded_sum(const RunContext& context, const Step& step, size_t i, float sum,
+                    EncodeStats& events) const {
+    const TensorInfo& weight = plan_.graph[step.node.weight];
+    const Round mode = step.node.weight_round();
+    const Rounding rounding =
+        tensor_rounding(plan_, weight, plan_.formats[static_cast<size_t>(step.node.weight.index)].storage,
+                        *context.state, mode);
+    const uint32_t word = mode == Round::stochastic ? random_word(rounding.key, i) : 0;
+    const Encoded made = encode_scalar(step.spec, mode, float_bits(settle_nan(sum)), word);
+    events.overflow += made.event == RangeEvent::overflow ? 1 : 0;
+    events.underflow += made.event == RangeEvent::underflow ? 1 : 0;
+    events.nan += made.event == RangeEvent::nan ? 1 : 0;
+    if (std::abs(sum) > events.amax) events.amax = std::abs(sum);
+    return bits_float(decode_scalar(step.spec, made.code));
+  }
+
+  const PlanContext& plan_;
+  std::optional<Nearest> arithmetic_;
   std::vector<Step> steps_;
-  size_t grad_ = 0;
-  std::array<size_t, kMost> stored_{};
+  size_t grad_ = 0, before_ = 0;
+  std::array<size_t, kMost> space_{};
 };
 
 }  // namespace
 
 std::span<const KernelDef> update_kernels() {
   static constexpr KernelDef kKernels[] = {
+      {"grad_squares", "reference", takes_no_inlined, make_one<SquaresTask>},
       {"grad_norm", "reference", takes_one_node, make_one<NormTask>},
       {"update", "reference", takes_no_inlined, make_one<UpdateTask>},
   };

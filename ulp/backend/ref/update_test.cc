@@ -26,7 +26,7 @@ TensorId two_weights(Trial& t) {
 
 TEST(Update, AttributesNameTheOptimizer) {
   for (const OptimizerConfig& config : {kMomentum, kPlain, kAdamConfig, kAdamWConfig}) {
-    EXPECT_EQ(update_config(update_attrs(config)), config);
+    EXPECT_EQ(parameter_update(update_spec(config).attrs).optimizer, config);
   }
 }
 
@@ -35,8 +35,8 @@ TEST(Update, MakesTheStepsOfTheOptimizer) {
     Trial t;
     differentiate(t.graph, two_weights(t));
     const Optimizer optimizer = make_optimizer(config);
-    const auto names = state_names(optimizer);
-    add_updates(t.graph, update_attrs(config), names);
+    const std::vector<std::string_view> names = update_spec(config).states;
+    add_updates(t.graph, update_spec(config));
     NodeRunner& runner = t.start();
     Values weight = runner.get(t.graph.find("w"));
     std::vector<std::array<float, 2>> states(weight.size());
@@ -47,7 +47,9 @@ TEST(Update, MakesTheStepsOfTheOptimizer) {
       const Values grad = runner.get(t.graph.find("w.grad"));
       for (size_t i = 0; i < weight.size(); ++i) {
         weight[i] = std::visit(
-            [&](const auto& o) { return o.step(runner.state.update, weight[i], grad[i], states[i].data()); },
+            [&](const auto& o) {
+              return master_step(o, runner.state.update, weight[i], grad[i], states[i].data());
+            },
             optimizer);
       }
       EXPECT_EQ(runner.get(t.graph.find("w")), weight) << optimizer_name(config.kind) << " " << step;
@@ -63,7 +65,7 @@ TEST(Update, MakesTheStepsOfTheOptimizer) {
 TEST(Update, TakesSeveralRoots) {
   Trial t;
   differentiate(t.graph, two_weights(t));
-  add_updates(t.graph, update_attrs(kMomentum), state_names(make_optimizer(kMomentum)));
+  add_updates(t.graph, update_spec(kMomentum));
   NodeRunner& runner = t.start();
   runner.state.update.lr = 0.5f;
   runner.run(Phase::forward);
@@ -110,7 +112,7 @@ TEST(Update, ClipsByTheNormOfAllGradients) {
   for (const double max_norm : {1e-3, 1e3}) {
     Trial t;
     differentiate(t.graph, two_weights(t));
-    add_updates(t.graph, update_attrs(kPlain), {}, max_norm);
+    add_updates(t.graph, update_spec(kPlain), max_norm);
     NodeRunner& runner = t.start();
     const Values before = runner.get(t.graph.find("w"));
     runner.state.loss_scale = 4;
@@ -142,7 +144,7 @@ TEST(Update, NormsThatAreNoNumbers) {
 TEST(Update, StartsFromWhatIsStored) {
   Trial t;
   differentiate(t.graph, two_weights(t));
-  add_updates(t.graph, update_attrs(kMomentum), state_names(make_optimizer(kMomentum)));
+  add_updates(t.graph, update_spec(kMomentum));
   t.set("w", {1.0078125f, 1.0078125f, 1.0078125f, -1.0078125f, 0.5f, 0.25f});
   std::vector<TensorFormat> formats(t.graph.tensor_count(), {parse_storage("fp32"), {}});
   formats[static_cast<size_t>(t.graph.find("w").index)] = {parse_storage("bf16"), parse_storage("fp(4,3,0)")};
@@ -155,7 +157,8 @@ TEST(Update, StartsFromWhatIsStored) {
   const Values grad = runner.get(t.graph.find("w.grad"));
   Values weight(6), momentum(6);
   const auto sgd = std::get<Sgd>(make_optimizer(kMomentum));
-  for (size_t i = 0; i < 6; ++i) weight[i] = sgd.step(runner.state.update, before[i], grad[i], &momentum[i]);
+  for (size_t i = 0; i < 6; ++i)
+    weight[i] = master_step(sgd, runner.state.update, before[i], grad[i], &momentum[i]);
   const Values new_weight = runner.get(t.graph.find("w")),
                new_momentum = runner.get(t.graph.find("w.momentum"));
   runner.set(t.graph.find("w"), weight);

@@ -1,0 +1,82 @@
+// One update node on the CPU: which loops serve its storages, and one piece of it. fp32 and the common 16-bit storages
+// are read and written where they lie; others are decoded to buffers of the thread and encoded from there. A tensor whose
+// storage looks at all of it before it writes is decoded whole before the pieces, and written after them.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "ulp/backend/access.h"
+#include "ulp/backend/cpu/step_loops.h"
+#include "ulp/backend/update.h"
+
+namespace ulp {
+
+class UpdateStep {
+ public:
+  static constexpr size_t kMost = 4;  // tensors that a step changes: a weight, two states, a compensation
+
+  // What pieces have found, by thread.
+  struct Found {
+    std::array<EncodeStats, kMost> stats;
+    UpdateCounts counts;
+    void merge(const Found& other);
+  };
+
+  // Books what it keeps from the first piece to the last.
+  UpdateStep(const Problem& problem, const Node& node, Workspace& workspace);
+
+  size_t elements() const { return elements_; }
+  // Bytes that a thread needs for a piece.
+  static size_t scratch_bytes();
+
+  // In this order: once, for every piece [first, first + n) on any thread, and once.
+  void begin(const RunContext& context);
+  void run(const RunContext& context, size_t first, size_t n, uint8_t* scratch, Found& found) const;
+  void end(const RunContext& context, Found found) const;
+
+ private:
+  enum class Way : uint8_t { fp32, codes, staged, whole };  // how the loops get at a tensor
+  struct Changed {
+    TensorId id;
+    Reader reader;
+    Writer writer;
+    Way way = Way::staged;
+    size_t whole = 0;  // in the workspace
+  };
+  enum class Writing : uint8_t { fp32, plain, kahan, split, any, any_kahan };
+  struct Scratch;
+
+  Changed changed(const Problem& problem, const Node& node, TensorId id, Round mode,
+                  Workspace& workspace) const;
+  void choose_writing(const Problem& problem);
+  size_t compensation() const { return 1 + states_; }
+  float* values(const RunContext& context, const Changed& one, size_t first, float* buffer) const;
+  const float* read_weight(const RunContext& context, size_t first, size_t n, Scratch& scratch) const;
+  void write_weight(const RunContext& context, size_t first, size_t n, const float* before, Scratch& scratch,
+                    Found& found) const;
+  step::SplitArrays split_arrays(const RunContext& context, size_t first, Scratch& scratch) const;
+  uint8_t* split_side(const RunContext& context, size_t first) const;
+
+  const PlanContext* plan_;
+  UpdateNode node_;
+  size_t elements_, states_ = 0;
+  Reader grad_;
+  bool grad_bf16_ = false;
+  std::vector<Changed> changed_;  // the weight, its states, its compensation
+  size_t compare_ = 0;            // in the workspace, where the weight is written whole
+  Writing writing_ = Writing::any;
+  std::optional<Nearest> arithmetic_, near_;
+  CodecSpec spec_{};  // of the weight where it is codes, and where it has a compensation
+  step::Codes codes_{}, bf16_{};
+  bool same_ = false, random_ = false;
+  Split split_{};
+  // Of this step.
+  UpdateScalars scalars_{};
+  RoundKey key_{};
+};
+
+}  // namespace ulp
