@@ -7,12 +7,14 @@
 
 #include "apps/ulp/commands.h"
 #include "apps/ulp/options.h"
+#include "apps/ulp/plan_choices.h"
 #include "apps/ulp/text.h"
 #include "ulp/base/error.h"
 #include "ulp/base/file.h"
 #include "ulp/precision/policy.h"
 #include "ulp/train/config.h"
 #include "ulp/train/engine.h"
+#include "ulp/train/setup.h"
 
 namespace ulp {
 namespace {
@@ -20,7 +22,9 @@ namespace {
 struct PlanCommandOptions {
   EngineOptions engine;
   RunOptions precision;
-  std::string input = "3x32x32", state = "fp32", workspace = "64MB", save, optimizer = "sgd";
+  std::string input = "3x32x32", workspace = "64MB", save, optimizer = "sgd";
+  double clip_norm = 0;
+  bool choices = false;
   bool json = false, steps = false;
 };
 
@@ -63,18 +67,19 @@ std::string format_text(const Engine& engine, const CountedTensor& tensor) {
 }
 
 Json plan_json(const Engine& engine, const Summary& summary) {
-  const Plan& plan = engine.training_plan();
-  const PlanBytes& bytes = plan.bytes();
+  const PlanBytes bytes = engine.planned_bytes();
   Json json = {{"elements_total", summary.elements},
                {"low_ratio_percent", 100 * engine.low_ratio()},
                {"aggregate_bits", summary.bits},
-               {"peak_bytes", plan.peak_bytes()},
+               {"peak_bytes", engine.planned_peak_bytes()},
+               {"bytes_per_parameter", engine.bytes_per_parameter()},
                {"bytes",
                 {{"weights", bytes.weights},
                  {"optimizer", bytes.optimizer},
                  {"activations", bytes.activations},
                  {"gradients", bytes.gradients},
-                 {"workspace", bytes.workspace}}},
+                 {"workspace", bytes.workspace},
+                 {"snapshot", bytes.snapshot}}},
                {"groups", Json::array()},
                {"tensors", Json::array()}};
   for (size_t i = 0; i < summary.groups.size(); ++i) {
@@ -110,7 +115,6 @@ void print_steps(const Plan& plan) {
 }
 
 void print_plan(const Engine& engine, const Summary& summary) {
-  const Plan& plan = engine.training_plan();
   fmt::print("{:<44}{:<14}{:<17}{:>12}{:>12}{:>7}\n", "tensor", "operator", "kind", "elements", "format",
              "group");
   for (const CountedTensor& tensor : summary.tensors) {
@@ -120,7 +124,7 @@ void print_plan(const Engine& engine, const Summary& summary) {
   fmt::print("\n{:<8}{:>14}\n", "group", "elements");
   for (size_t i = 0; i < summary.groups.size(); ++i)
     fmt::print("{:<8}{:>14}{}\n", i, summary.groups[i], summary.low[i] ? "  low" : "");
-  const PlanBytes& bytes = plan.bytes();
+  const PlanBytes bytes = engine.planned_bytes();
   const auto line = [](std::string_view name, size_t count) {
     fmt::print("  {:<18}{:>14}  {}\n", name, count, bytes_text(static_cast<double>(count)));
   };
@@ -133,7 +137,8 @@ void print_plan(const Engine& engine, const Summary& summary) {
   line("activations", bytes.activations);
   line("gradients", bytes.gradients);
   line("workspace", bytes.workspace);
-  line("peak", plan.peak_bytes());
+  if (bytes.snapshot > 0) line("snapshot", bytes.snapshot);
+  line("peak", engine.planned_peak_bytes());
 }
 
 void save_assignment(const PlanCommandOptions& options, const Engine& engine) {
@@ -151,8 +156,6 @@ void save_assignment(const PlanCommandOptions& options, const Engine& engine) {
 }
 
 void plan_command(PlanCommandOptions& options) {
-  if (options.state != "fp32")
-    fail("plan", "unknown format '{}' of optimizer state; known: fp32", options.state);
   options.engine.model.image = parse_input(options.input);
   // The optimizer, momentum and bytes as training has them unless told.
   RunConfig config = options.precision.settings();
@@ -161,6 +164,12 @@ void plan_command(PlanCommandOptions& options) {
   find_config_field("optimizer").set(config, options.optimizer, "--optimizer");
   find_config_field("workspace").set(config, options.workspace, "--workspace");
   options.engine.optimizer = optimizer_config(config);
+  config.clip_norm = options.clip_norm;
+  find_config_field("clip_norm").check(config);
+  options.engine.clip_norm = config.clip_norm;
+  options.engine.fused_backward = config.fused_backward;
+  options.engine.fused_judgement = fused_judgement(config);
+  options.engine.may_skip = may_skip(config);
   options.engine.workspace = static_cast<size_t>(config.workspace);
   const Engine engine(options.engine);
   const Summary summary = summarize(engine);
@@ -171,6 +180,8 @@ void plan_command(PlanCommandOptions& options) {
   }
   if (options.steps) print_steps(engine.training_plan());
   print_plan(engine, summary);
+  fmt::print("\n{}", update_summary(options.engine, engine));
+  if (options.choices) fmt::print("\n{}", update_table(options.engine));
 }
 
 }  // namespace
@@ -185,13 +196,13 @@ void add_plan_command(CLI::App& program) {
   command->add_option("--batch", model.batch, "Examples in a step")->capture_default_str();
   command->add_option("--classes", model.classes, "Classes")->capture_default_str();
   command->add_option("--input", options->input, "CxHxW of an image")->capture_default_str();
-  add_run_options(*command, options->precision, {"Precision"});
-  command->add_option("--optimizer", options->optimizer, "sgd, adam or adamw")->capture_default_str();
-  command->add_option("--state", options->state, "Format of optimizer state: fp32")->capture_default_str();
+  add_run_options(*command, options->precision, {"Precision", "Updates"});
+  command->add_option("--optimizer", options->optimizer, "sgd, adam, adamw or adagrad")
+      ->capture_default_str();
+  command->add_option("--clip-norm", options->clip_norm, "Scale the gradients down to this norm; 0: do not")
+      ->capture_default_str();
   command->add_option("--grad-accum", options->engine.micro_batches, "Micro-batches of a batch")
       ->capture_default_str();
-  command->add_flag("--fused-backward", options->engine.fused_backward,
-                    "Update each weight as soon as its gradient is complete");
   command->add_option("--device", options->engine.device, "cpu, or reference: plain loops")
       ->capture_default_str();
   command->add_option("--kernels", options->engine.kernels,
@@ -200,6 +211,8 @@ void add_plan_command(CLI::App& program) {
       ->add_option("--workspace", options->workspace, "What a kernel should keep below, by working in slices")
       ->capture_default_str();
   command->add_option("--save", options->save, "Write the assignment to a file");
+  command->add_flag("--choices", options->choices,
+                    "Print the bytes of a parameter for every update rule and format of state too");
   command->add_flag("--steps", options->steps,
                     "Print the steps too: kernels, workspaces, what is computed inside what");
   command->add_flag("--json", options->json, "Print JSON");
@@ -209,6 +222,7 @@ void add_plan_command(CLI::App& program) {
       "  ulp plan --model resnet20 --input 1x32x32 --steps\n"
       "  ulp plan --model resnet18 --policy size:0.5 --candidates fp8 --save half.json\n"
       "  ulp plan --model resnet18 --policy peak:300MB\n"
+      "  ulp plan --model resnet18 --optimizer adamw --update extra:8 --state 8bit --fused-backward\n"
       "  ulp plan --model squeezenet --width 0.25 --json");
   command->callback([options] { plan_command(*options); });
 }

@@ -130,6 +130,7 @@ std::string start_text(const StartReport& r) {
   row("activations", r.bytes.activations);
   row("gradients", r.bytes.gradients);
   row("workspace", r.bytes.workspace);
+  if (r.bytes.snapshot > 0) row("snapshot", r.bytes.snapshot);
   row("total", r.bytes.total());
   text.pop_back();
   return text;

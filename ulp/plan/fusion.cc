@@ -13,6 +13,10 @@ constexpr size_t kMaxInlined = 8, kMaxLeaves = 6;
 
 size_t at(TensorId id) { return static_cast<size_t>(id.index); }
 
+bool fuses(Phase phase) {
+  return phase == Phase::forward || phase == Phase::backward || phase == Phase::again;
+}
+
 class Finder {
  public:
   Finder(const PlanContext& plan, const std::vector<bool>& stored)
@@ -99,7 +103,7 @@ class Finder {
 
   bool can_be_inlined(const Node& node, TensorId out) const {
     const TensorInfo& info = graph_[out];
-    if (keep_[at(out)] || is_state(info.kind) || info.kind == Kind::grad_sum || node.phase >= Phase::finish)
+    if (keep_[at(out)] || is_state(info.kind) || info.kind == Kind::grad_sum || !fuses(node.phase))
       return false;
     if (!std::holds_alternative<Plain>(storage(out)) || readers_[at(out)].empty()) return false;
     if (fusion_.root[at(out)] != out) return false;

@@ -38,17 +38,26 @@ bool meet(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
                      [&](int32_t x) { return std::binary_search(b.begin(), b.end(), x); });
 }
 
-// Fused backward: each step that finishes a gradient or updates moves to where all that it needs is there, and nothing later reads or writes what it
-// changes.
+// Whether the step belongs after the judgement of its gradients, where there is one.
+bool after_judgement(Phase phase) { return phase >= Phase::again; }
+
+// Fused backward: each step that finishes a gradient, sums its squares or updates moves to where all that it needs is
+// there, and nothing later reads or writes what it changes. Where gradients are judged before they are made again,
+// nothing moves from one side of that to the other.
 void update_early(const Graph& graph, const Fusion& fusion, std::vector<PlanStep>& steps) {
   std::vector<PlanStep> order;
   std::vector<Touched> done;
+  const bool judged = std::any_of(steps.begin(), steps.end(), [](const PlanStep& step) {
+    return step.phase == Phase::again || step.phase == Phase::finish_again;
+  });
   for (PlanStep& step : steps) {
     Touched mine = touched(graph, fusion, step);
     size_t place = order.size();
-    if (step.phase >= Phase::finish) {
-      while (place > 0 && !meet(done[place - 1].written, mine.read) &&
-             !meet(done[place - 1].read, mine.written) && !meet(done[place - 1].written, mine.written)) {
+    if (step.phase >= Phase::finish && step.phase != Phase::again) {
+      while (place > 0 &&
+             !(judged && after_judgement(step.phase) != after_judgement(order[place - 1].phase)) &&
+             !meet(done[place - 1].written, mine.read) && !meet(done[place - 1].read, mine.written) &&
+             !meet(done[place - 1].written, mine.written)) {
         --place;
       }
     }
@@ -58,8 +67,10 @@ void update_early(const Graph& graph, const Fusion& fusion, std::vector<PlanStep
   steps = std::move(order);
 }
 
-bool same_update(const Graph& graph, NodeId a, NodeId b) {
-  return graph[a].op == &kUpdate && graph[b].op == &kUpdate && graph[a].phase == graph[b].phase;
+// Nodes that one pass over all parameters does.
+bool one_pass(const Graph& graph, NodeId a, NodeId b) {
+  const OpDef* op = graph[a].op;
+  return (op == &kUpdate || op == &kGradSquares) && graph[b].op == op && graph[a].phase == graph[b].phase;
 }
 
 }  // namespace
@@ -67,7 +78,7 @@ bool same_update(const Graph& graph, NodeId a, NodeId b) {
 Plan::Plan(const Graph& graph, std::vector<TensorFormat> formats, const PlanOptions& options)
     : graph_(graph), formats_(std::move(formats)), places_(graph.tensor_count()) {
   context_.reset(new PlanContext{graph, formats_, options.round, options.overflow, options.workspace,
-                                 options.accumulator});
+                                 options.accumulator, options.arithmetic});
   const Backend& backend = *options.backend;
   std::vector<bool> stored(graph.tensor_count());
   // Results are looked at by the caller.
@@ -86,7 +97,7 @@ Plan::Plan(const Graph& graph, std::vector<TensorFormat> formats, const PlanOpti
       if (fusion.absorbed[i]) continue;
       const NodeId id{static_cast<int32_t>(i)};
       if (!steps_.empty() && options.fuse && !options.fused_backward &&
-          same_update(graph, steps_.back().roots[0], id)) {
+          one_pass(graph, steps_.back().roots[0], id)) {
         steps_.back().roots.push_back(id);
         continue;
       }

@@ -28,6 +28,7 @@ struct PlanOptions {
   Round round = Round::nearest_even;
   Overflow overflow = Overflow::saturate;
   std::optional<FloatFormat> accumulator = {};  // of the partial sums of products; none: fp32
+  std::optional<FloatFormat> arithmetic = {};   // of optimizer steps; none: fp32
   std::vector<TensorId> results = {};           // read after the step: kept to its end
 };
 
@@ -56,7 +57,8 @@ struct PlanStep {
 // What the memory is for, at the moment when most is in use. Gaps between tensors count as workspace.
 struct PlanBytes {
   size_t weights = 0, optimizer = 0, activations = 0, gradients = 0, workspace = 0;
-  size_t total() const { return weights + optimizer + activations + gradients + workspace; }
+  size_t snapshot = 0;  // of weights and optimizer state, which whoever runs the plan keeps
+  size_t total() const { return weights + optimizer + activations + gradients + workspace + snapshot; }
 };
 
 class Plan {

@@ -91,7 +91,7 @@ uint64_t aggregate_bits(std::span<const CountedTensor> tensors, const Assignment
 }
 
 std::vector<TensorFormat> resolve_formats(const Graph& graph, const Assignment& assignment,
-                                          const WeightStorage& weights) {
+                                          const std::map<std::string, Storage>& stored) {
   check(graph, assignment);
   const Storage fp32 = parse_storage("fp32");
   std::vector<TensorFormat> formats(graph.tensor_count(), {fp32, {}});
@@ -99,13 +99,13 @@ std::vector<TensorFormat> resolve_formats(const Graph& graph, const Assignment& 
     const TensorInfo& own = graph[graph.format_of({static_cast<int32_t>(i)})];
     const Storage* assigned = find(assignment.storage, own.name);
     const Storage& used = assigned ? *assigned : fp32;
-    if (own.kind != Kind::weight || weights.rule == WeightStorage::Rule::assigned) {
+    if (!is_state(own.kind)) {
       formats[i].storage = used;
       continue;
     }
-    if (weights.rule == WeightStorage::Rule::named) formats[i].storage = weights.format;
+    if (const Storage* kept = find(stored, own.name)) formats[i].storage = *kept;
     // What is read as it is stored, or wider, loses nothing on its way.
-    if (!is_fp32(used) && used != formats[i].storage) formats[i].operand = used;
+    if (own.kind == Kind::weight && !is_fp32(used) && used != formats[i].storage) formats[i].operand = used;
   }
   return formats;
 }

@@ -41,22 +41,14 @@ double low_ratio(std::span<const CountedTensor> tensors, const Assignment& assig
 // were packed without a gap; other storages with what lies beside their codes.
 uint64_t aggregate_bits(std::span<const CountedTensor> tensors, const Assignment& assignment);
 
-// How weights are stored between steps. What products read of one, its operand, has the format of the assignment.
-struct WeightStorage {
-  enum class Rule : uint8_t {
-    master,    // in fp32
-    assigned,  // as its operand
-    named,     // all in one format
-  };
-  Rule rule = Rule::master;
-  Storage format = {};  // named
-};
-
 // The format of every tensor of the graph, by its number. A view and a part of a gradient follow
-// Graph::format_of. Only activations, weights and their gradients can have another format than fp32. A name that the graph does not have is
-// passed over: an inference graph has no gradients. Throws an Error for a name whose tensor cannot have the
-// format that it is given.
+// Graph::format_of. Only activations, weights and their gradients can be assigned another format than fp32. A name that
+// the graph does not have is passed over: an inference graph has no gradients. Throws an Error for a name whose tensor
+// cannot have the format that it is given.
+//
+// `stored` says what state is kept as between steps: weights, optimizer state, running statistics; fp32 where it says
+// nothing. The assignment's format of a weight is that of its operand, what products read of it.
 std::vector<TensorFormat> resolve_formats(const Graph& graph, const Assignment& assignment,
-                                          const WeightStorage& weights = {});
+                                          const std::map<std::string, Storage>& stored = {});
 
 }  // namespace ulp

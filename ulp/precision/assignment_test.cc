@@ -20,8 +20,7 @@ struct Net {
     const TensorId sum = add(b, "add", conv, channel_shuffle(b, "shuffle", conv, 2));
     const TensorId scores = linear(b, "fc", flatten(b, "flatten", sum), {.out = 5});
     differentiate(graph, nll(b, "loss", log_softmax(b, "log_softmax", scores), labels), 2);
-    const std::string_view states[] = {"momentum"};
-    add_updates(graph, {}, states);
+    add_updates(graph, UpdateSpec{{}, {"momentum"}});
   }
 
   // "fp32", or "fp32>e4m3" where the operand is another.

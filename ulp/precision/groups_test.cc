@@ -104,8 +104,7 @@ TEST(Groups, AreTheSameAfterReverseModeAndForInference) {
     EXPECT_EQ(static_cast<bool>(t.id), !grad) << t.name;
   }
   differentiate(net.graph, net.loss, 2);
-  const std::string_view states[] = {"momentum"};
-  add_updates(net.graph, {}, states, 1);
+  add_updates(net.graph, UpdateSpec{{}, {"momentum"}}, 1);
   EXPECT_EQ(rows(net.graph), before);
   EXPECT_EQ(rows(Net(Mode::inference).graph), before);
   for (const CountedTensor& t : counted_tensors(net.graph)) {

@@ -16,21 +16,23 @@ FormatOverride parse_one(std::string_view word) {
   const std::string_view name = word.substr(0, equals), format = word.substr(equals + 1);
   if (name.empty()) fail("precision", "'{}' names no tensor; it must be {}", shown_text(word), kForm);
   if (format.empty()) fail("precision", "'{}' names no format; it must be {}", shown_text(word), kForm);
-  if (const size_t star = name.find('*'); star != name.npos && star + 1 != name.size()) {
-    fail("precision", "in '{}' the '*' must be the last of the name, where it stands for any end",
+  if (const size_t star = name.find('*'); star != name.npos && ((star != 0 && star + 1 != name.size()) ||
+                                                                name.find('*', star + 1) != name.npos)) {
+    fail("precision",
+         "in '{}' the '*' must be the first or the last of the name, where it stands for anything",
          shown_text(word));
   }
   try {
     return {std::string(name), parse_storage(format)};
   } catch (const Error& error) {
-    const std::string_view what = error.what();
-    fail("precision", "'{}': {}", shown_text(word), what.substr(what.find("] ") + 2));
+    fail("precision", "'{}': {}", shown_text(word), error.message());
   }
 }
 
 bool matches(std::string_view pattern, std::string_view name) {
-  if (!pattern.ends_with('*')) return pattern == name;
-  return name.starts_with(pattern.substr(0, pattern.size() - 1));
+  if (pattern.ends_with('*')) return name.starts_with(pattern.substr(0, pattern.size() - 1));
+  if (pattern.starts_with('*')) return name.ends_with(pattern.substr(1));
+  return pattern == name;
 }
 
 // The tensors that may have been meant, nearest first. Of a pattern only as much of each name as it has itself is looked at.

@@ -1,6 +1,6 @@
 // Formats that a user gives to single tensors, over whatever the policy chose: "NAME=FORMAT NAME=FORMAT ...", separated by
 // spaces, as --formats takes them and as the doctor proposes them. A name may end in '*' and then stands for all that
-// begin so.
+// begin so, or begin with it and stand for all that end so.
 #pragma once
 
 #include <string>

@@ -116,8 +116,9 @@ TEST(Overrides, BadTextIsRefused) {
   expect_refused("relu.out=", "names no format");
   expect_refused("relu.out= bf16", "names no format");
   expect_refused("relu.out=bf17", "'relu.out=bf17'");
-  expect_refused("*.out=bf16", "the '*' must be the last of the name");
-  expect_refused("re*u*=bf16", "the '*' must be the last of the name");
+  expect_refused("r*u=bf16", "the '*' must be the first or the last of the name");
+  expect_refused("re*u*=bf16", "the '*' must be the first or the last of the name");
+  expect_refused("*out*=bf16", "the '*' must be the first or the last of the name");
   expect_refused("relu.out=e4m3=e5m2", "'relu.out=e4m3=e5m2'");
   expect_refused("a\tb", "'a\\x09b' must be");
 }

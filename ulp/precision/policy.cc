@@ -6,6 +6,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/base/text.h"
+#include "ulp/numeric/nearest.h"
 #include "ulp/precision/policies.h"
 
 namespace ulp {
@@ -13,6 +14,21 @@ namespace {
 
 struct AllFp32 : Policy {
   Assignment assign(const Graph&) const override { return {}; }
+};
+
+// Nothing is low: there is no higher format to go to.
+class OneFormat : public Policy {
+ public:
+  explicit OneFormat(const FloatFormat& format) : format_(format) {}
+  Assignment assign(const Graph& graph) const override {
+    Assignment assignment;
+    for (const CountedTensor& tensor : counted_tensors(graph))
+      assignment.storage.emplace(tensor.name, Plain{format_});
+    return assignment;
+  }
+
+ private:
+  const FloatFormat format_;
 };
 
 // What stands in the text of a policy after its name.
@@ -108,6 +124,11 @@ constexpr PolicyInfo kPolicies[] = {
      [](const Request& request) { return by_size(GroupOrder::smallest_first, request); }},
     {"random", "random:R[:SEED]", true, by_chance},
     {"amp", "amp:bf16, amp:fp16", true, amp},
+    {"fpu16", "fpu16:FORMAT", true,
+     [](const Request& request) -> Made {
+       request.needed("a format");
+       return std::make_unique<OneFormat>(*fpu_format(request.text));
+     }},
     {"list", "list:FILE", true,
      [](const Request& request) {
        return listed_policy(std::string(request.needed("a file")), request.options);
@@ -117,6 +138,18 @@ constexpr PolicyInfo kPolicies[] = {
 };
 
 }  // namespace
+
+std::optional<FloatFormat> fpu_format(std::string_view policy) {
+  constexpr std::string_view kName = "fpu16:";
+  if (!policy.starts_with(kName)) return {};
+  const FloatFormat format = parse_format(policy.substr(kName.size()));
+  if (format.bits() > 16) {
+    fail("precision", "policy '{}': its format must have at most 16 bits, such as bf16, fp16 or e8m5",
+         policy);
+  }
+  make_nearest(format);
+  return format;
+}
 
 std::string policy_forms() {
   std::vector<std::string_view> forms;

@@ -11,6 +11,7 @@
 //   size-inc:R        the same, the smallest first
 //   random:R[:SEED]   the same in a random order, which follows from the seed (0 unless told) alone
 //   amp:bf16, amp:fp16   mixed-precision training: 16 bits where fp32 is not needed
+//   fpu16:FORMAT      a machine that has one narrow format and no other: every tensor is in it
 //   list:FILE         as the file says, which `ulp plan --save` wrote
 //   sensitivity:R[:FILE]   whole groups low, those first whose demotion disturbs the gradient least for the bits it saves,
 //                     until they hold the fraction R of all elements
@@ -34,12 +35,17 @@
 // copies. As in common practice, three things that cost next to nothing stay fp32, with their gradients:
 // log-softmax, losses, and parameters of normalisations.
 //
+// fpu16 is the BF16 paper's 16-bit-FPU training, for any format: whoever runs it also keeps running statistics and
+// optimizer state in the format, and rounds each operation of an optimizer's step to it. What an operator writes is
+// rounded once; a normalisation or an activation function counts as one operator.
+//
 // In a file, low is what has fewer bits than the candidates' high format. It is the model's if its names are,
 // all of them and no others; batch size and width may differ.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -73,6 +79,9 @@ struct PolicyOptions {
 // By its text, in one of the forms above. A file is read here, so that a policy does not change afterwards.
 // Throws an Error for any other text, which says what is wrong with it and lists the forms.
 std::unique_ptr<Policy> parse_policy(std::string_view text, const PolicyOptions& options = {});
+
+// The format of the text fpu16:FORMAT; none for other policies. Throws an Error for one that cannot be computed in.
+std::optional<FloatFormat> fpu_format(std::string_view policy);
 
 // "fp32, uniform, ...", for help and messages.
 std::string policy_forms();

@@ -25,7 +25,7 @@ std::optional<double> parse_promotion(std::string_view text) {
 
 std::optional<double> default_promotion(std::string_view policy) {
   const std::string_view name = policy.substr(0, policy.find(':'));
-  if (name == "fp32" || name == "amp") return {};
+  if (name == "fp32" || name == "amp" || name == "fpu16") return {};
   return 0.01;
 }
 

@@ -20,7 +20,7 @@ namespace ulp {
 // text.
 std::optional<double> parse_promotion(std::string_view text);
 
-// What a policy has unless told: 0.01, as in the paper. Off where there is nothing to promote (fp32), and for amp, whose
+// What a policy has unless told: 0.01, as in the paper. Off where there is nothing to promote (fp32, fpu16), and for amp, whose
 // paper knows no promotion.
 std::optional<double> default_promotion(std::string_view policy);
 

@@ -39,7 +39,8 @@ struct RunConfig {
   std::string optimizer = "sgd";
   std::optional<double> lr = {}, momentum = {}, weight_decay = {};
   bool nesterov = false;
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  double beta1 = 0.9, beta2 = 0.999;
+  std::optional<double> eps = {};
   std::string schedule = "cosine", warmup = "0";
   double clip_value = 0, clip_norm = 0;  // 0: none
 
@@ -49,8 +50,11 @@ struct RunConfig {
   bool keep_first_last = false;
   std::string formats = "";  // of single tensors, over the policy
   std::string promote = "default", loss_scale = "default";
-  std::string update = "master", weight = "bf16";
   std::string accumulator = "fp32", overflow = "saturate";
+
+  std::string update = "default", weight = "default", state = "default", groups = "";
+  bool fused_backward = false;
+  std::string fused_overflow = "twice";
 
   std::string device = "cpu";
   int64_t threads = 0;  // 0: all
@@ -133,6 +137,8 @@ AugmentChoice augment_of(const RunConfig& config);
 // Optimizer steps of the whole run.
 uint64_t total_steps(const RunConfig& config, uint64_t steps_per_epoch);
 
+// How weights are updated and kept.
+UpdateOptions update_options(const RunConfig& config);
 // Which tensor has which format, and what else is chosen about rounding.
 PrecisionOptions precision_options(const RunConfig& config);
 // The threshold of promotion; none: off.

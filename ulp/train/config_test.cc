@@ -106,6 +106,10 @@ TEST(Config, EveryFieldIsReadBackFromTheFile) {
   config.promote = "0.001";
   config.update = "plain";
   config.weight = "assigned";
+  config.state = "bf16:sr";
+  config.groups = "norm:decay=0 >=100:update=kahan,weight=fp(4,3,4)";
+  config.fused_backward = true;
+  set(config, "fused_overflow", "snapshot");
   config.accumulator = "fp16";
   config.overflow = "inf";
   config.loss_scale = "dynamic:1024:7";
@@ -149,7 +153,7 @@ TEST(Config, StepsAreWrittenInsteadOfTheEpochsTheyOverrule) {
 
 TEST(Config, TextThatIsNoUtf8CannotBeWritten) {
   RunConfig config;
-  config.out = "\xff";
+  config.out = std::string("\xff");
   EXPECT_SAYS(config_text(config), "out is no UTF-8");
 }
 
@@ -204,7 +208,26 @@ TEST(Config, FormatsThatDoNotGoTogether) {
   EXPECT_SAYS(with({{"hi", "fp(9,9,0)"}}), "--hi");
   EXPECT_SAYS(with({{"promote", "2"}}), "'2' is no threshold of promotion");
   EXPECT_SAYS(with({{"weight", "s2fp8"}}), "weights cannot be stored as 's2fp8'");
-  EXPECT_SAYS(with({{"update", "kahan"}}), "unknown update rule 'kahan'; known: master, plain");
+  EXPECT_SAYS(with({{"update", "khan"}}),
+              "unknown update rule 'khan'; known: master, plain, stochastic, kahan");
+  EXPECT_SAYS(with({{"update", "extra:17"}}), "asks for 17 extra bits; there can be 0 to 16");
+  EXPECT_SAYS(check(with({{"update", "extra:14"}, {"weight", "fp16"}})),
+              "fp16 takes 0 to 13 extra bits, got 14");
+  EXPECT_SAYS(check(with({{"update", "stochastic"}, {"weight", "fp32"}})),
+              "for weights of at most 16 bits, not for fp32");
+  EXPECT_SAYS(check(with({{"update", "master"}, {"weight", "bf16"}})),
+              "master keeps weights in fp32, not in bf16");
+  EXPECT_SAYS(check(with({{"weight", "bf16"}})), "master keeps weights in fp32, not in bf16");
+  EXPECT_SAYS(with({{"state", "s2fp8"}}), "optimizer state cannot be stored as 's2fp8'");
+  EXPECT_SAYS(with({{"groups", "norm"}}), "--groups");
+  EXPECT_SAYS(with({{"fused_overflow", "both"}}), "neither twice nor snapshot");
+  EXPECT_SAYS(check(with({{"fused_overflow", "snapshot"}})), "give --fused-backward too");
+  EXPECT_SAYS(check(with({{"fused_backward", "true"}, {"fused_overflow", "snapshot"}, {"clip_norm", "1"}})),
+              "a snapshot cannot serve clip_norm");
+  EXPECT_SAYS(with({{"policy", "fpu16"}}), "it needs a format");
+  EXPECT_SAYS(with({{"policy", "fpu16:fp32"}}), "at most 16 bits");
+  check(with({{"policy", "fpu16:bf16"}, {"update", "master"}}));
+  check(with({{"policy", "fpu16:e8m1"}, {"update", "stochastic+kahan"}}));
   EXPECT_SAYS(with({{"accumulator", "s2fp8"}}), "--accumulator");
   EXPECT_SAYS(with({{"overflow", "wrap"}}), "--overflow");
   EXPECT_SAYS(with({{"formats", "conv1.out"}}), "--formats");

@@ -40,22 +40,18 @@ void check_sensitivity_file(const ModelRequest& model, const std::string& policy
        model.classes);
 }
 
-// Update kernels write codes of single numbers.
-void check_weights(const Graph& graph, std::span<const TensorFormat> formats) {
-  for (size_t i = 0; i < formats.size(); ++i) {
-    const TensorInfo& tensor = graph.tensors()[i];
-    if (tensor.kind != Kind::weight || std::holds_alternative<Plain>(formats[i].storage)) continue;
-    fail("train", "the weight '{}' cannot be stored as {}: only what products read of it can", tensor.name,
-         storage_name(formats[i].storage));
-  }
-}
-
 void widen(const Graph& graph, std::vector<TensorFormat>& formats) {
   for (size_t i = 0; i < formats.size(); ++i) {
     const TensorInfo& own = graph[graph.format_of({static_cast<int32_t>(i)})];
     formats[i].operand.reset();
-    if (own.kind != Kind::weight) formats[i].storage = parse_storage("fp32");
+    if (!is_state(own.kind)) formats[i].storage = parse_storage("fp32");
   }
+}
+
+// Whether products read the codes that the update wrote.
+bool read_as_stored(const TensorFormat& format) {
+  const Split* split = std::get_if<Split>(&format.storage);
+  return !format.operand || (split != nullptr && *format.operand == Storage(Plain{split->high}));
 }
 
 }  // namespace
@@ -71,7 +67,10 @@ Engine::Engine(const EngineOptions& options)
   ClassifierGraph whole = build_classifier(options.model, Mode::training);
   differentiate(whole.graph, whole.loss);
   counted_ = counted_tensors(whole.graph);
+  parameters_ = choose_parameters(whole.graph, options.optimizer, options.precision.updates);
   first_assignment_ = assignment_ = choose_assignment(whole.graph);
+  check_stored(parameters_, assignment_);
+  choose_judgement();
   plan_training(options.model.batch);
 }
 
@@ -90,6 +89,20 @@ Assignment Engine::choose_assignment(const Graph& whole) const {
   Assignment chosen = parse_policy(precision.policy, options)->assign(whole);
   apply_overrides(precision.overrides, counted_, precision.candidates, chosen);
   return chosen;
+}
+
+void Engine::choose_judgement() {
+  if (!options_.fused_backward) return;
+  const bool judged = options_.may_skip && options_.may_skip(counted_, assignment_);
+  const bool snapshot = options_.fused_judgement == EngineOptions::FusedJudgement::snapshot;
+  if (snapshot && options_.clip_norm > 0) {
+    fail("train",
+         "a snapshot cannot serve clipping by norm, which must be known before the first update: make "
+         "gradients "
+         "twice");
+  }
+  twice_ = options_.clip_norm > 0 || (judged && !snapshot);
+  snapshots_ = judged && !twice_;
 }
 
 PeakUse Engine::peak_of(const Assignment& assignment) const {
@@ -118,8 +131,9 @@ std::unique_ptr<Engine::Program> Engine::make_program(int64_t examples, Use use,
   Graph& graph = program->graph.graph;
   if (training) {
     differentiate(graph, program->graph.loss, static_cast<int>(options_.micro_batches));
-    add_updates(graph, update_attrs(options_.optimizer), state_names(make_optimizer(options_.optimizer)),
-                options_.clip_norm);
+    add_updates(graph,
+                [&](TensorId weight) { return update_spec(parameters_.at(graph[weight].name).update); },
+                {.max_norm = options_.clip_norm, .twice = twice_});
   }
   PlanOptions plan;
   plan.backend = &find_backend(options_.device);
@@ -130,6 +144,7 @@ std::unique_ptr<Engine::Program> Engine::make_program(int64_t examples, Use use,
   plan.fused_backward = options_.fused_backward;
   plan.micro_batches = static_cast<int>(options_.micro_batches);
   plan.overflow = options_.precision.overflow;
+  plan.arithmetic = options_.precision.updates.arithmetic;
   if (use != Use::evaluation_fp32) plan.accumulator = options_.precision.accumulator;
   plan.results = {program->graph.sums};
   if (options_.keep_gradients) {
@@ -137,8 +152,8 @@ std::unique_ptr<Engine::Program> Engine::make_program(int64_t examples, Use use,
       if (graph.tensors()[i].kind == Kind::weight_grad) plan.results.push_back({static_cast<int32_t>(i)});
     }
   }
-  std::vector<TensorFormat> formats = resolve_formats(graph, assignment, options_.precision.weights);
-  check_weights(graph, formats);
+  std::vector<TensorFormat> formats = resolve_formats(
+      graph, assignment, stored_formats(graph, parameters_, options_.precision.updates, assignment));
   if (use == Use::evaluation_fp32) widen(graph, formats);
   program->plan = std::make_unique<Plan>(graph, std::move(formats), plan);
   program->executor = std::make_unique<Executor>(*program->plan);
@@ -202,8 +217,14 @@ void Engine::allocate() {
   for (auto* programs : {&training_, &evaluation_, &evaluation_fp32_}) {
     for (auto& [examples, program] : *programs) state_->add(*program->plan, options_.seed);
   }
+  if (snapshots_) snapshot_ = std::make_unique<Snapshot>(*memory_, *state_, training_plan());
   arena_ = memory_->allocate(arena_bytes());
   bind();
+}
+
+bool Engine::weights_follow() const {
+  return std::any_of(parameters_.begin(), parameters_.end(),
+                     [](const auto& entry) { return entry.second.weight.assigned; });
 }
 
 void Engine::set_assignment(Assignment assignment) {
@@ -214,20 +235,24 @@ void Engine::set_assignment(Assignment assignment) {
   for (const auto& [examples, program] : evaluation_)
     add_program(evaluation, examples, Use::evaluation, assignment);
   // Plans in fp32 differ only where weights are stored otherwise.
-  const bool weights_follow = options_.precision.weights.rule == WeightStorage::Rule::assigned;
+  const bool follow = weights_follow();
   for (const auto& [examples, program] : evaluation_fp32_) {
-    if (weights_follow) add_program(evaluation_fp32, examples, Use::evaluation_fp32, assignment);
+    if (follow) add_program(evaluation_fp32, examples, Use::evaluation_fp32, assignment);
   }
   earlier_peak_ = planned_peak_bytes();
   assignment_ = std::move(assignment);
   training_.swap(training);
   evaluation_.swap(evaluation);
   last_run_ = nullptr;
-  if (weights_follow) evaluation_fp32_.swap(evaluation_fp32);
+  if (follow) evaluation_fp32_.swap(evaluation_fp32);
   // Between steps the arena holds nothing. It goes before a larger one comes, and before weights are converted beside it.
-  if (weights_follow || arena_bytes() > arena_.bytes()) {
+  if (follow || arena_bytes() > arena_.bytes()) {
     arena_ = {};
-    if (weights_follow) earlier_peak_ = std::max(earlier_peak_, state_->convert(training_plan()));
+    if (follow) {
+      snapshot_.reset();
+      earlier_peak_ = std::max(earlier_peak_, state_->convert(training_plan()));
+      if (snapshots_) snapshot_ = std::make_unique<Snapshot>(*memory_, *state_, training_plan());
+    }
     arena_ = memory_->allocate(arena_bytes());
   }
   bind();
@@ -248,11 +273,25 @@ PlanBytes Engine::planned_bytes() const {
   bytes.weights = training.bytes().weights;
   bytes.optimizer = training.bytes().optimizer;
   bytes.gradients += training.sum_bytes() - most->sum_bytes();
+  bytes.snapshot = snapshot_bytes();
   return bytes;
 }
 
+double Engine::bytes_per_parameter() const {
+  const Plan& plan = training_plan();
+  size_t bytes = 0;
+  for (size_t i = 0; i < graph().tensor_count(); ++i) {
+    const TensorInfo& tensor = graph().tensors()[i];
+    if (tensor.kind == Kind::weight || tensor.kind == Kind::optimizer)
+      bytes += plan.place({static_cast<int32_t>(i)}).bytes;
+  }
+  return static_cast<double>(bytes) / static_cast<double>(std::max<size_t>(graph().parameters(), 1));
+}
+
+size_t Engine::snapshot_bytes() const { return snapshots_ ? Snapshot::bytes(training_plan()) : 0; }
+
 size_t Engine::planned_peak_bytes() const {
-  return std::max(earlier_peak_, training_plan().state_bytes() + arena_bytes());
+  return std::max(earlier_peak_, training_plan().state_bytes() + snapshot_bytes() + arena_bytes());
 }
 
 BatchResult Engine::run(Program& program, const StepState& step, const Examples32& examples, size_t first,
@@ -263,18 +302,21 @@ BatchResult Engine::run(Program& program, const StepState& step, const Examples3
   program.executor->clear_stats();
   program.executor->run(step, Phase::forward, last);
   const std::span<const float> sums = program.executor->result(program.graph.sums);
-  return {sums[0], static_cast<uint64_t>(sums[1]), last == Phase::update};
+  return {sums[0], static_cast<uint64_t>(sums[1]), false};
 }
 
 BatchResult Engine::train(const StepState& step, const Examples32& examples, const Verdict& verdict) {
   const size_t total = examples.labels.size();
   const auto piece = static_cast<size_t>(options_.model.batch / options_.micro_batches);
   const size_t whole = std::min(piece, total);
+  // Fused, and with nothing to wait for, updates run among the rest of the step.
+  const bool at_once = options_.fused_backward && !twice_;
   BatchResult result;
   StepState state = step;
   // Graphs of all batch sizes number their tensors alike.
   stats_.assign(graph().tensor_count(), {});
   elements_.assign(graph().tensor_count(), 0);
+  updates_.assign(graph().tensor_count(), {});
   for (size_t first = 0; first < total; first += whole, ++state.micro_batch) {
     const size_t count = std::min(whole, total - first);
     Program& program = *training_.at(static_cast<int64_t>(count));
@@ -283,11 +325,13 @@ BatchResult Engine::train(const StepState& step, const Examples32& examples, con
     const double share =
         static_cast<double>(count) * static_cast<double>(options_.micro_batches) / static_cast<double>(total);
     state.loss_scale = static_cast<float>(step.loss_scale * share);
-    const Phase until = !last ? Phase::backward : options_.fused_backward ? Phase::update : Phase::finish;
-    const BatchResult part = run(program, state, examples, first, until);
+    if (last && snapshot_) snapshot_->take();
+    const BatchResult part = run(program, state, examples, first,
+                                 !last     ? Phase::backward
+                                 : at_once ? Phase::update
+                                           : Phase::finish);
     result.loss += part.loss;
     result.correct += part.correct;
-    result.updated = part.updated;
     for (size_t i = 0; i < stats_.size(); ++i) {
       const TensorInfo& tensor = program.graph.graph.tensors()[i];
       const EncodeStats& reported = program.executor->stats()[i];
@@ -297,22 +341,28 @@ BatchResult Engine::train(const StepState& step, const Examples32& examples, con
       elements_[i] = tensor.elements() + (once ? 0 : elements_[i]);
     }
     last_run_ = &program;
-    if (!last || result.updated) continue;
-    result.updated = !verdict || verdict(result.loss, program.graph.graph, stats_);
-    program.executor->clear_stats();
-    if (result.updated) program.executor->run(state, Phase::update, Phase::update);
-    merge_stored_weights(program, step.step == 0);
+    if (!last) continue;
+    const bool asked = verdict && (!at_once || snapshot_);
+    result.updated = !asked || verdict(result.loss, program.graph.graph, stats_);
+    if (at_once) {
+      if (!result.updated) snapshot_->put_back();
+    } else if (result.updated) {
+      program.executor->run(state, Phase::again, Phase::update);
+    }
+    merge_updates(program, step.step == 0);
+    if (!result.updated) updates_.assign(updates_.size(), {});
   }
   return result;
 }
 
 // A weight that products read as it is stored is rounded by its update, not by its readers, and before the first step by
 // its first values. The greater of the two counts: shares are of one writing.
-void Engine::merge_stored_weights(const Program& program, bool first_step) {
+void Engine::merge_updates(const Program& program, bool first_step) {
+  updates_.assign(program.executor->updates().begin(), program.executor->updates().end());
   for (size_t i = 0; i < stats_.size(); ++i) {
     const TensorInfo& tensor = program.graph.graph.tensors()[i];
-    if (tensor.kind != Kind::weight || program.plan->formats()[i].operand) continue;
-    const EncodeStats& updated = program.executor->stats()[i];
+    if (tensor.kind != Kind::weight || !read_as_stored(program.plan->formats()[i])) continue;
+    const EncodeStats& updated = program.executor->update_stats()[i];
     const EncodeStats initial = first_step ? state_->find(tensor.name).initial : EncodeStats{};
     stats_[i] = updated.overflow > initial.overflow ? updated : initial;
     stats_[i].amax = std::max(updated.amax, initial.amax);

@@ -30,7 +30,15 @@ struct EngineOptions {
   size_t workspace = size_t{64} << 20;
   int64_t micro_batches = 1;  // divides the batch
   double clip_norm = 0;
+  // Each parameter is updated as soon as its gradient is complete, and the gradient given up.
   bool fused_backward = false;
+  // Then there is no moment between the last gradient and the first update at which a step could be judged. Where it must
+  // be, gradients are made twice, or the weights and their state are kept to put them back. For the norm of gradients,
+  // which the first update needs, they are always made twice.
+  enum class FusedJudgement : uint8_t { twice, snapshot };
+  FusedJudgement fused_judgement = FusedJudgement::twice;
+  // Whether a verdict may be against a step; none: never.
+  std::function<bool(std::span<const CountedTensor>, const Assignment&)> may_skip = {};
   bool keep_gradients = false;  // of weights, to the end of a step: see Engine::gradient
   uint64_t seed = 0;
   // For the policy sensitivity:R without a file.
@@ -70,6 +78,8 @@ class Engine {
   size_t planned_peak_bytes() const;
   // Of the plan that needs most.
   PlanBytes planned_bytes() const;
+  // Of weights, with all that is kept beside them between steps.
+  double bytes_per_parameter() const;
   const Memory& memory() const { return *memory_; }
   const Plan& training_plan() const;  // of the full batch
   State& state() { return *state_; }
@@ -77,6 +87,13 @@ class Engine {
   // The policy's, before anything was changed.
   const Assignment& first_assignment() const { return first_assignment_; }
   const ModelRequest& model() const { return options_.model; }
+  // By weight, how it is updated and kept.
+  const ParameterChoices& parameters() const { return parameters_; }
+  // Whether some weights are stored in the format of their operand, and change with it.
+  bool weights_follow() const;
+  // Whether gradients are made twice, and whether a snapshot is kept.
+  bool makes_gradients_twice() const { return twice_; }
+  bool keeps_snapshot() const { return snapshots_; }
   // Of the tensors that the papers count, at the full batch: the fraction of elements stored low.
   double low_ratio() const { return ulp::low_ratio(counted_, assignment_); }
   std::span<const CountedTensor> counted() const { return counted_; }
@@ -86,12 +103,14 @@ class Engine {
   using Verdict = std::function<bool(double loss, const Graph& graph, std::span<const EncodeStats> stats)>;
 
   // A step: the gradient of the mean loss over the examples, and, unless the verdict is against it, the update with the
-  // scalars of `step`. With fused backward there is no moment to ask at, and none is.
+  // scalars of `step`. With fused backward no verdict is asked for unless the options say that steps may be skipped.
   BatchResult train(const StepState& step, const Examples32& examples, const Verdict& verdict = {});
   // Of the last step: what was reported, by tensor of the training graph, and how many elements were written.
   const Graph& graph() const { return training_plan().graph(); }
   std::span<const EncodeStats> stats() const { return stats_; }
   std::span<const uint64_t> elements() const { return elements_; }
+  // The same for weights: how many updates there were, and how many of them rounding cancelled.
+  std::span<const UpdateCounts> updates() const { return updates_; }
   // Of a weight in the last step, as the update reads it but for the loss scale. Needs keep_gradients.
   std::vector<float> gradient(const std::string& weight) const;
 
@@ -118,8 +137,10 @@ class Engine {
   Assignment choose_assignment(const Graph& whole) const;
   PeakUse peak_of(const Assignment& assignment) const;
   size_t arena_bytes() const;
+  size_t snapshot_bytes() const;
+  void choose_judgement();
   void bind();
-  void merge_stored_weights(const Program& program, bool first_step);
+  void merge_updates(const Program& program, bool first_step);
   BatchResult run(Program& program, const StepState& step, const Examples32& examples, size_t first,
                   Phase last);
 
@@ -128,10 +149,14 @@ class Engine {
   std::unique_ptr<State> state_;
   std::vector<CountedTensor> counted_;
   Assignment first_assignment_, assignment_;
+  ParameterChoices parameters_;
+  bool twice_ = false, snapshots_ = false;
+  std::unique_ptr<Snapshot> snapshot_;
   Programs training_, evaluation_, evaluation_fp32_;
   std::map<int64_t, int64_t> pieces_;  // by examples, how many are evaluated in fp32 at a time
   std::vector<EncodeStats> stats_;     // of the step, over its micro-batches
   std::vector<uint64_t> elements_;     // by tensor, that the step wrote
+  std::vector<UpdateCounts> updates_;  // by tensor
   const Program* last_run_ = nullptr;  // of training
   Block arena_;
   size_t earlier_peak_ = 0;  // before the last change of formats, and during it

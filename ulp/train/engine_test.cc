@@ -200,7 +200,8 @@ TEST(Engine, AfterAChangeOfFormatsIsAsIfItHadHadThemAllAlong) {
 TEST(Engine, StoredWeightsFollowTheirFormat) {
   const Data data(8);
   EngineOptions made = narrow("resnet8", 8, "size:1");
-  made.precision.weights.rule = WeightStorage::Rule::assigned;
+  made.precision.updates.rule = parse_update_rule("plain");
+  made.precision.updates.weight = parse_weight_format("assigned");
   Engine engine(made);
   engine.plan_evaluation(8);
   engine.allocate();
@@ -222,7 +223,8 @@ TEST(Engine, StoredWeightsFollowTheirFormat) {
 TEST(Engine, AWeightThatIsStoredNarrowReportsItsUpdate) {
   const Data data(8);
   EngineOptions made = narrow("resnet8", 8, "size:1");
-  made.precision.weights.rule = WeightStorage::Rule::assigned;
+  made.precision.updates.rule = parse_update_rule("plain");
+  made.precision.updates.weight = parse_weight_format("assigned");
   made.precision.overrides = parse_overrides("layer2.0.conv1.weight=fp(4,3,12)");
   Engine engine(made);
   engine.allocate();
@@ -245,7 +247,8 @@ TEST(Engine, PeakKeepsToItsLimitWithFormatsOfSingleTensors) {
 TEST(Engine, NamedWeightsAreStoredSo) {
   const Data data(8);
   EngineOptions made = narrow("lenet", 8, "fp32");
-  made.precision.weights = {WeightStorage::Rule::named, parse_storage("bf16")};
+  made.precision.updates.rule = parse_update_rule("plain");
+  made.precision.updates.weight = parse_weight_format("bf16");
   Engine engine(made);
   engine.allocate();
   for (const auto& [name, slot] : engine.state().slots()) {
@@ -253,7 +256,7 @@ TEST(Engine, NamedWeightsAreStoredSo) {
   }
   EXPECT_EQ(engine.memory().peak(), engine.planned_peak_bytes());
   // Only what adapts to whole tensors cannot be updated number by number.
-  made.precision.weights.format = parse_storage("s2fp8");
+  made.precision.updates.weight.format = parse_storage("s2fp8");
   EXPECT_THROW(Engine{made}, Error);
 }
 
@@ -300,7 +303,8 @@ TEST(Engine, EvaluatesInFp32WhateverItsSumsAre) {
 TEST(Engine, AStepThatIsSkippedReportsTheFirstWeights) {
   const Data data(8);
   EngineOptions made = narrow("resnet8", 8, "size:1");
-  made.precision.weights.rule = WeightStorage::Rule::assigned;
+  made.precision.updates.rule = parse_update_rule("plain");
+  made.precision.updates.weight = parse_weight_format("assigned");
   made.precision.overrides = parse_overrides("layer2.0.conv1.weight=fp(4,3,12)");
   Engine engine(made);
   engine.allocate();

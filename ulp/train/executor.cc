@@ -10,7 +10,9 @@ Executor::Executor(const Plan& plan)
     : plan_(plan),
       data_(plan.graph().tensor_count()),
       feeds_(plan.graph().tensor_count()),
-      stats_(plan.graph().tensor_count()) {}
+      stats_(plan.graph().tensor_count()),
+      update_stats_(plan.graph().tensor_count()),
+      updates_(plan.graph().tensor_count()) {}
 
 void Executor::bind(const State& state, uint8_t* arena) {
   arena_ = arena;
@@ -35,7 +37,11 @@ void Executor::feed(TensorId source, const void* values) {
   feeds_[static_cast<size_t>(source.index)] = values;
 }
 
-void Executor::clear_stats() { std::fill(stats_.begin(), stats_.end(), EncodeStats{}); }
+void Executor::clear_stats() {
+  std::fill(stats_.begin(), stats_.end(), EncodeStats{});
+  std::fill(update_stats_.begin(), update_stats_.end(), EncodeStats{});
+  std::fill(updates_.begin(), updates_.end(), UpdateCounts{});
+}
 
 void Executor::run(const StepState& state, bool update) {
   clear_stats();
@@ -47,9 +53,10 @@ void Executor::run(const StepState& state, Phase first, Phase last) {
   context.data = data_;
   context.feeds = feeds_;
   context.state = &state;
-  context.stats = stats_.data();
+  context.updates = updates_.data();
   for (const PlanStep& step : plan_.steps()) {
     if (step.phase < first || step.phase > last) continue;
+    context.stats = (step.phase == Phase::update ? update_stats_ : stats_).data();
     context.workspace = arena_ + step.workspace;
     step.task->run(context);
   }

@@ -21,7 +21,8 @@ class Executor {
 
   // All phases, or those up to backward. Range events are gathered anew.
   void run(const StepState& state, bool update);
-  // The steps of some phases, from first to last, both included. Range events are added to those that are there.
+  // The steps of some phases, from first to last, both included. Range events are added to those that are there. What
+  // updates report about writing state is kept apart from what the rest of the step reports, also where they run among it.
   void run(const StepState& state, Phase first, Phase last);
   void clear_stats();
 
@@ -30,12 +31,15 @@ class Executor {
   // One that is kept, decoded from whatever it is stored as.
   std::vector<float> values(TensorId id) const;
   std::span<const EncodeStats> stats() const { return stats_; }
+  std::span<const EncodeStats> update_stats() const { return update_stats_; }
+  std::span<const UpdateCounts> updates() const { return updates_; }
 
  private:
   const Plan& plan_;
   std::vector<uint8_t*> data_;
   std::vector<const void*> feeds_;
-  std::vector<EncodeStats> stats_;
+  std::vector<EncodeStats> stats_, update_stats_;  // by tensor
+  std::vector<UpdateCounts> updates_;
   uint8_t* arena_ = nullptr;
 };
 

@@ -13,8 +13,9 @@ struct StartReport {
   std::string model, data, out;
   size_t parameters = 0, train_examples = 0, test_examples = 0;
   uint64_t first_step = 0, total_steps = 0,
-           steps_per_epoch = 0;  // first_step > 0: resumed after so many steps
-  PlanBytes bytes;               // planned, at the peak
+           steps_per_epoch = 0;          // first_step > 0: resumed after so many steps
+  PlanBytes bytes;                       // planned, at the peak
+  double state_bytes_per_parameter = 0;  // weights and what is kept beside them
   int threads = 1;
 };
 
@@ -24,6 +25,7 @@ struct StepReport {
   uint64_t step_in_epoch = 0, steps_per_epoch = 0;
   double loss = 0, lr = 0, scale = 1;
   bool skipped = false;
+  double cancelled = 0;                       // the share of updates that rounding cancelled
   double epoch_loss = 0, epoch_accuracy = 0;  // so far in this epoch
   double examples_per_second = 0;             // of the last few steps
   size_t memory_bytes = 0;                    // in use by the engine

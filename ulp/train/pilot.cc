@@ -16,6 +16,9 @@ constexpr const char* kAllHigh = "size:0";
 
 RunConfig all_high(RunConfig config) {
   config.policy = kAllHigh;
+  // Gradients are looked at, and steps thrown away.
+  config.fused_backward = false;
+  config.fused_overflow = RunConfig{}.fused_overflow;
   check(config);
   return config;
 }
@@ -63,18 +66,12 @@ LossScaler& Pilot::scaler() {
 }
 
 bool Pilot::train(uint64_t steps) {
-  const OptimizerConfig optimizer = optimizer_config(config_);
-  const double clip = config_.clip_value > 0 ? config_.clip_value : std::numeric_limits<double>::infinity();
+  const double base = optimizer_config(config_).lr;
   LossScaler& scaling = scaler();
   for (const uint64_t end = step_ + steps; step_ < end; ++step_) {
     const Batch& batch = train_->next();
-    const double lr = rate(schedule_of(config_), optimizer.lr, step_, train_->batches(), total_steps_);
-    const double scale = scaling.scale();
-    StepState state;
-    state.seed = config_.seed;
-    state.step = static_cast<uint32_t>(step_);
-    state.loss_scale = static_cast<float>(scale);
-    state.update = update_scalars(optimizer, updates_, lr, 1 / scale, clip);
+    const double lr = rate(schedule_of(config_), base, step_, train_->batches(), total_steps_);
+    const StepState state = step_state(config_, step_, updates_, lr, scaling.scale());
     const auto verdict = [&](double loss, const Graph& graph, std::span<const EncodeStats> stats) {
       return scaling.accept(gradients_overflowed(loss, graph, stats));
     };

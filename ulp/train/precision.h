@@ -10,6 +10,7 @@
 #include "ulp/precision/assignment.h"
 #include "ulp/precision/candidates.h"
 #include "ulp/precision/overrides.h"
+#include "ulp/train/parameters.h"
 
 namespace ulp {
 
@@ -18,7 +19,7 @@ struct PrecisionOptions {
   Candidates candidates = make_candidates();
   bool keep_first_last = false;
   std::vector<FormatOverride> overrides = {};
-  WeightStorage weights = {};
+  UpdateOptions updates = {};
   std::optional<FloatFormat> accumulator = {};  // of partial sums of products; none: fp32
   Overflow overflow = Overflow::saturate;       // inf: in the formats that have it
 };

@@ -23,15 +23,26 @@ double gradient_headroom(const Engine& engine) {
   return headroom;
 }
 
+// As bf16 has.
+bool has_fp32_range(const Storage& storage) {
+  const Plain* plain = std::get_if<Plain>(&storage);
+  return plain != nullptr && plain->format.emin() <= -126 && largest(plain->format) >= 0x1p127f;
+}
+
 }  // namespace
 
-LossScale choose_loss_scale(const RunConfig& config, const Engine& engine) {
+LossScale choose_loss_scale(const RunConfig& config, std::span<const CountedTensor> tensors,
+                            const Assignment& assignment) {
   if (const std::optional<LossScale> chosen = loss_scale_of(config)) return *chosen;
-  for (const CountedTensor& tensor : engine.counted()) {
-    if (is_gradient(tensor.kind) && !is_fp32(engine.assignment().storage_of(tensor.name)))
+  for (const CountedTensor& tensor : tensors) {
+    if (is_gradient(tensor.kind) && !has_fp32_range(assignment.storage_of(tensor.name)))
       return parse_loss_scale("dynamic");
   }
   return {};
+}
+
+LossScale choose_loss_scale(const RunConfig& config, const Engine& engine) {
+  return choose_loss_scale(config, engine.counted(), engine.assignment());
 }
 
 bool gradients_overflowed(double loss, const Graph& graph, std::span<const EncodeStats> stats) {

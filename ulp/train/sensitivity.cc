@@ -65,7 +65,7 @@ void GradientErrors::prepare(const std::function<void()>& progress) {
   for (const auto& [name, slot] : pilot_.engine().state().slots()) {
     if (slot.kind == Kind::weight && graph[graph.find(name)].grad) weights_.push_back(name);
   }
-  if (precision_options(pilot_.config()).weights.rule == WeightStorage::Rule::assigned) {
+  if (pilot_.engine().weights_follow()) {
     kept_weights_ = pilot_.engine().state().copy(Kind::weight);
   }
   keep_batches();

@@ -4,7 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <string_view>
+
+#include "ulp/precision/policy.h"
+#include "ulp/train/scaling.h"
 
 namespace ulp {
 
@@ -66,8 +70,43 @@ EngineOptions engine_options(const RunConfig& config, const ImageSet& set) {
   options.workspace = static_cast<size_t>(config.workspace);
   options.micro_batches = config.grad_accum;
   options.clip_norm = config.clip_norm;
+  options.fused_backward = config.fused_backward;
+  options.fused_judgement = fused_judgement(config);
+  options.may_skip = may_skip(config);
   options.seed = config.seed;
   return options;
+}
+
+EngineOptions::FusedJudgement fused_judgement(const RunConfig& config) {
+  return config.fused_overflow == "snapshot" ? EngineOptions::FusedJudgement::snapshot
+                                             : EngineOptions::FusedJudgement::twice;
+}
+
+std::function<bool(std::span<const CountedTensor>, const Assignment&)> may_skip(const RunConfig& config) {
+  return [config](std::span<const CountedTensor> tensors, const Assignment& assignment) {
+    return choose_loss_scale(config, tensors, assignment).kind != LossScale::Kind::none;
+  };
+}
+
+StepState step_state(const RunConfig& config, uint64_t step, uint64_t updates, double lr, double scale) {
+  const std::optional<FloatFormat> arithmetic = fpu_format(config.policy);
+  OptimizerConfig optimizer = optimizer_config(config);
+  if (arithmetic) optimizer = representable(optimizer, *arithmetic);
+  const double clip = config.clip_value > 0 ? config.clip_value : std::numeric_limits<double>::infinity();
+  StepState state;
+  state.seed = config.seed;
+  state.step = static_cast<uint32_t>(step);
+  state.loss_scale = static_cast<float>(scale);
+  state.update = update_scalars(optimizer, updates, lr, 1 / scale, clip, arithmetic);
+  return state;
+}
+
+std::vector<std::string> arithmetic_notes(const RunConfig& config) {
+  std::vector<std::string> notes;
+  if (const std::optional<FloatFormat> arithmetic = fpu_format(config.policy)) {
+    representable(optimizer_config(config), *arithmetic, &notes);
+  }
+  return notes;
 }
 
 int64_t last_batch(size_t examples, int64_t batch) {

@@ -1,12 +1,22 @@
 #include "ulp/train/state.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "ulp/base/error.h"
+#include "ulp/base/parallel.h"
 #include "ulp/tensor/stored.h"
 #include "ulp/train/init.h"
 
 namespace ulp {
+namespace {
+
+void copy_bytes(uint8_t* to, const uint8_t* from, size_t bytes) {
+  parallel_for(bytes, size_t{1} << 20,
+               [&](size_t begin, size_t end) { std::memcpy(to + begin, from + begin, end - begin); });
+}
+
+}  // namespace
 
 std::span<uint8_t> StateSlot::codes() const {
   return stored_parts(storage, block.data(), shape.elements()).codes;
@@ -85,6 +95,46 @@ const StateSlot& State::find(const std::string& name) const {
   const auto found = slots_.find(name);
   if (found == slots_.end()) fail("state", "there is no state tensor '{}'", name);
   return found->second;
+}
+
+namespace {
+
+bool changed_by_updates(Kind kind) { return kind == Kind::weight || kind == Kind::optimizer; }
+
+}  // namespace
+
+size_t Snapshot::bytes(const Plan& plan) {
+  size_t sum = 0;
+  for (size_t i = 0; i < plan.graph().tensor_count(); ++i) {
+    const TensorId id{static_cast<int32_t>(i)};
+    const TensorPlace& place = plan.place(id);
+    if (place.home == Home::state && place.root == id && changed_by_updates(plan.graph()[id].kind))
+      sum += place.bytes;
+  }
+  return sum;
+}
+
+Snapshot::Snapshot(Memory& memory, const State& state, const Plan& plan)
+    : block_(memory.allocate(bytes(plan))) {
+  for (const auto& [name, slot] : state.slots()) {
+    if (changed_by_updates(slot.kind)) slots_.push_back(&slot);
+  }
+}
+
+void Snapshot::take() {
+  uint8_t* to = block_.data();
+  for (const StateSlot* slot : slots_) {
+    copy_bytes(to, slot->block.data(), slot->block.bytes());
+    to += slot->block.bytes();
+  }
+}
+
+void Snapshot::put_back() const {
+  const uint8_t* from = block_.data();
+  for (const StateSlot* slot : slots_) {
+    copy_bytes(slot->block.data(), from, slot->block.bytes());
+    from += slot->block.bytes();
+  }
 }
 
 }  // namespace ulp

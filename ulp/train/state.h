@@ -55,4 +55,21 @@ class State {
   std::map<std::string, StateSlot> slots_;
 };
 
+// The weights and the optimizer state, kept beside themselves to put them back as they were.
+class Snapshot {
+ public:
+  // What it takes of the plan's state.
+  static size_t bytes(const Plan& plan);
+
+  // The state must not get other slots while this lives.
+  Snapshot(Memory& memory, const State& state, const Plan& plan);
+
+  void take();
+  void put_back() const;
+
+ private:
+  std::vector<const StateSlot*> slots_;
+  Block block_;
+};
+
 }  // namespace ulp

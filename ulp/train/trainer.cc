@@ -47,6 +47,12 @@ std::string promotion_text(std::span<const Promotion> promotions, uint64_t step,
                      static_cast<double>(bytes) / (1 << 20));
 }
 
+// Of the updates that were not zero, how many were cancelled.
+double share_of(const UpdateCounts& counts) {
+  return counts.updates == 0 ? 0
+                             : static_cast<double>(counts.cancelled) / static_cast<double>(counts.updates);
+}
+
 }  // namespace
 
 Trainer::Trainer(const RunConfig& config, Observer& observer) : config_(config), observer_(observer) {
@@ -114,7 +120,9 @@ void Trainer::start(bool resume) {
   report.steps_per_epoch = batches;
   report.bytes = engine_->planned_bytes();
   report.threads = thread_count();
+  report.state_bytes_per_parameter = engine_->bytes_per_parameter();
   observer_.on_start(report);
+  for (const std::string& note : arithmetic_notes(config_)) observer_.on_note(note);
   if (const unsigned cores = std::thread::hardware_concurrency();
       cores > 0 && report.threads > static_cast<int>(cores)) {
     observer_.on_note(fmt::format("{} threads on {} cores wait for each other: --threads {} is faster",
@@ -149,13 +157,8 @@ bool Trainer::step(const std::atomic<bool>& stop) {
   const Batch& batch = train_->next();
   const double lr = rate(schedule_of(config_), optimizer_config(config_).lr, progress_.step,
                          train_->batches(), total_steps_);
-  StepState state;
-  state.seed = config_.seed;
-  state.step = static_cast<uint32_t>(progress_.step);
-  const double clip = config_.clip_value > 0 ? config_.clip_value : std::numeric_limits<double>::infinity();
   const double scale = scaler_->scale();
-  state.loss_scale = static_cast<float>(scale);
-  state.update = update_scalars(optimizer_config(config_), progress_.updates, lr, 1 / scale, clip);
+  const StepState state = step_state(config_, progress_.step, progress_.updates, lr, scale);
   const auto verdict = [&](double loss, const Graph& graph, std::span<const EncodeStats> stats) {
     return scaler_->accept(gradients_overflowed(loss, graph, stats));
   };
@@ -192,15 +195,20 @@ bool Trainer::step(const std::atomic<bool>& stop) {
       static_cast<double>(progress_.epoch_correct) / static_cast<double>(progress_.epoch_examples);
   report.examples_per_second = rate_;
   report.memory_bytes = engine_->memory().in_use();
-  metrics_->write({{"event", "step"},
-                   {"step", report.step},
-                   {"loss", report.loss},
-                   {"lr", report.lr},
-                   {"scale", report.scale},
-                   {"skipped", report.skipped}});
+  UpdateCounts lost;
+  for (const UpdateCounts& counts : engine_->updates()) lost.merge(counts);
+  report.cancelled = share_of(lost);
+  const bool epoch_ends = progress_.step % train_->batches() == 0 || progress_.step == total_steps_;
+  Json line = {
+      {"event", "step"},       {"step", report.step},       {"loss", report.loss},          {"lr", report.lr},
+      {"scale", report.scale}, {"skipped", report.skipped}, {"cancelled", report.cancelled}};
+  // By weight once an epoch: all steps would fill the disk.
+  if (epoch_ends) line["cancelled_by_weight"] = cancelled_by_weight();
+  metrics_->write(line);
   if (events_) {
     events_->scalar("train/loss", report.step, static_cast<float>(report.loss), wall_time());
     events_->scalar("train/lr", report.step, static_cast<float>(report.lr), wall_time());
+    events_->scalar("train/cancelled", report.step, static_cast<float>(report.cancelled), wall_time());
   }
   if (ranges_)
     ranges_->write(range_record(report), total_steps_, !promotions.empty() || !std::isfinite(report.loss));
@@ -219,12 +227,20 @@ bool Trainer::step(const std::atomic<bool>& stop) {
          "--loss-scale, or formats with more range",
          LossScaler::kMaxSkips, scale);
   }
-  const bool epoch_ends = progress_.step % train_->batches() == 0 || progress_.step == total_steps_;
   if (config_.checkpoint_every > 0 && progress_.step % static_cast<uint64_t>(config_.checkpoint_every) == 0 &&
       !epoch_ends) {
     save("last.safetensors");
   }
   return true;
+}
+
+Json Trainer::cancelled_by_weight() const {
+  Json weights = Json::object();
+  for (size_t i = 0; i < engine_->updates().size(); ++i) {
+    const TensorInfo& tensor = engine_->graph().tensors()[i];
+    if (tensor.kind == Kind::weight) weights[tensor.name] = share_of(engine_->updates()[i]);
+  }
+  return weights;
 }
 
 void Trainer::open_ranges() {
@@ -265,7 +281,7 @@ void Trainer::promote(std::span<const Promotion> promotions) {
   } catch (const std::exception&) {
     // More memory than there is. What was trained is not lost; the resumed run promotes after its next step. Weights that
     // were to be stored otherwise may be half-way: there the last checkpoint must do.
-    if (precision_options(config_).weights.rule != WeightStorage::Rule::assigned) save("last.safetensors");
+    if (!engine_->weights_follow()) save("last.safetensors");
     throw;
   }
   for (const Promotion& promotion : promotions) {

@@ -56,6 +56,7 @@ class Trainer {
   bool step(const std::atomic<bool>& stop);
   void open_ranges();
   RangeRecord range_record(const StepReport& report) const;
+  Json cancelled_by_weight() const;
   void promote(std::span<const Promotion> promotions);
   void report_trouble();
   bool end_epoch(const std::atomic<bool>& stop);
