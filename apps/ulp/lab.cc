@@ -1,4 +1,4 @@
-// `ulp lab`: what can be had at best, by trying everything.
+// `ulp lab`: experiments. `pareto`: what can be had at best, by trying everything.
 #include <fmt/format.h>
 
 #include <atomic>
@@ -90,9 +90,13 @@ void add_pareto_command(CLI::App& lab) {
 }  // namespace
 
 void add_lab_command(CLI::App& program) {
-  CLI::App* command = program.add_subcommand("lab", "Experiments: what policies could reach at best");
+  CLI::App* command =
+      program.add_subcommand("lab", "Experiments: what policies could reach at best, what rounding costs");
   command->require_subcommand(1);
   add_pareto_command(*command);
+  add_least_squares_command(*command);
+  add_memory_profile_command(*command);
+  add_update_costs_command(*command);
 }
 
 }  // namespace ulp

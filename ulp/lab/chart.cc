@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 
 namespace ulp {
@@ -42,18 +43,23 @@ struct Axis {
 };
 
 bool shown(const Panel& panel, const std::pair<double, double>& point) {
-  return std::isfinite(point.first) && std::isfinite(point.second) && (!panel.log_y || point.second > 0);
+  return std::isfinite(point.first) && std::isfinite(point.second) && (!panel.log_x || point.first > 0) &&
+         (!panel.log_y || point.second > 0);
 }
 
 Axis axis_of(const Panel& panel, bool x) {
   Axis axis;
-  axis.log = !x && panel.log_y;
+  axis.log = x ? panel.log_x : panel.log_y;
   axis.low = std::numeric_limits<double>::infinity();
   axis.high = -axis.low;
+  const bool from_zero =
+      !x && !axis.log &&
+      std::any_of(panel.series.begin(), panel.series.end(), [](const Series& series) { return series.fill; });
   for (const Series& series : panel.series) {
     for (const auto& point : series.points) {
       if (!shown(panel, point)) continue;
-      const double value = x ? point.first : axis.log ? std::log10(point.second) : point.second;
+      const double plain = x ? point.first : point.second;
+      const double value = axis.log ? std::log10(plain) : plain;
       axis.low = std::min(axis.low, value);
       axis.high = std::max(axis.high, value);
     }
@@ -62,7 +68,7 @@ Axis axis_of(const Panel& panel, bool x) {
   // Room around the points, and a range where all are one.
   const double room =
       axis.high > axis.low ? 0.04 * (axis.high - axis.low) : std::max(0.5, 0.01 * std::abs(axis.low));
-  axis.low -= room;
+  axis.low = from_zero ? std::min(axis.low, 0.0) : axis.low - room;
   axis.high += room;
   return axis;
 }
@@ -96,12 +102,28 @@ class Drawing {
     out_ += fmt::format("<path d=\"M{} {}L{} {}\" stroke=\"{}\"/>\n", coordinate(x1), coordinate(y1),
                         coordinate(x2), coordinate(y2), color);
   }
-  void series(const Series& series, std::span<const std::pair<double, double>> places) {
+  // `floor` is where areas end.
+  void series(const Series& series, std::span<const std::pair<double, double>> places, double floor = 0) {
     if (places.empty()) return;
-    std::string line, dots;
-    for (const auto& [x, y] : places) {
-      line += fmt::format("{}{} {}", line.empty() ? "M" : "L", coordinate(x), coordinate(y));
-      dots += fmt::format("M{} {}h0", coordinate(x), coordinate(y));
+    std::string line, dots, last_x, last_y;
+    for (const auto& [at_x, at_y] : places) {
+      const std::string x = coordinate(at_x), y = coordinate(at_y);
+      // Stairs have half the numbers of other lines.
+      if (line.empty()) {
+        line = fmt::format("M{} {}", x, y);
+      } else if (x != last_x || y != last_y) {
+        line += x == last_x   ? fmt::format("V{}", y)
+                : y == last_y ? fmt::format("H{}", x)
+                              : fmt::format("L{} {}", x, y);
+      }
+      dots += fmt::format("M{} {}h0", x, y);
+      last_x = x;
+      last_y = y;
+    }
+    if (series.fill) {
+      out_ +=
+          fmt::format("<path d=\"{}L{} {}L{} {}Z\" fill=\"{}\"/>\n", line, coordinate(places.back().first),
+                      coordinate(floor), coordinate(places.front().first), coordinate(floor), series.color);
     }
     if (series.line) {
       out_ += fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.6\"/>\n", line,
@@ -152,7 +174,7 @@ void draw(Drawing& drawing, const Panel& panel, double offset) {
     for (const auto& point : series.points) {
       if (shown(panel, point)) places.emplace_back(across(point.first), down(point.second));
     }
-    drawing.series(series, places);
+    drawing.series(series, places, y.log ? bottom : down(0));
   }
 }
 
@@ -164,7 +186,10 @@ std::vector<double> axis_ticks(double low, double high, int count) {
   const double digit = rough / power < 1.5 ? 1 : rough / power < 3.5 ? 2 : rough / power < 7.5 ? 5 : 10;
   const double step = digit * power;
   std::vector<double> ticks;
-  for (double i = std::ceil(low / step); i <= std::floor(high / step); ++i) ticks.push_back(i * step);
+  const auto last = static_cast<int64_t>(std::floor(high / step));
+  for (auto i = static_cast<int64_t>(std::ceil(low / step)); i <= last; ++i) {
+    ticks.push_back(static_cast<double>(i) * step);
+  }
   return ticks;
 }
 
@@ -188,9 +213,10 @@ std::string svg_chart(std::span<const Panel> panels) {
     }
     const std::pair<double, double> from(x, y), to(x + 24, y), middle(x + 12, y);
     Series mark = series;
+    mark.fill = false;
     mark.dot = 0;
     drawing.series(mark, std::vector{from, to});
-    mark = series;
+    mark.dot = series.fill ? 14 : series.dot;
     mark.line = false;
     drawing.series(mark, std::vector{middle});
     drawing.text(x + 32, y + 4.5, series.name, "start");

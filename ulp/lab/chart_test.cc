@@ -16,6 +16,7 @@ size_t count(const std::string& text, const std::string& part) {
 
 TEST(Chart, TicksAreRoundNumbersInside) {
   EXPECT_EQ(axis_ticks(0, 10, 5), (std::vector<double>{0, 2, 4, 6, 8, 10}));
+  EXPECT_FALSE(std::signbit(axis_ticks(-0.1, 1, 5).front()));
   EXPECT_EQ(axis_ticks(-1, 1, 4), (std::vector<double>{-1, -0.5, 0, 0.5, 1}));
   for (const auto& [low, high] : {std::pair(0.0123, 0.0987), {-5e6, 3e7}, {99.0, 99.5}, {1e-9, 2e-9}}) {
     const auto ticks = axis_ticks(low, high, 6);
@@ -45,6 +46,18 @@ TEST(Chart, HasAxesSeriesAndOneLegendEntryForAName) {
   EXPECT_EQ(count(text, ">two<"), 1u);
   EXPECT_EQ(count(text, "<text"), count(text, "</text>"));
   EXPECT_EQ(count(text, "nan"), 0u);
+}
+
+TEST(Chart, AreasEndAtZero) {
+  const Panel panel{"", "", "", {{"area", "#123456", {{0, 5}, {1, 5}, {1, 6}, {2, 6}}, false, 0, true}}};
+  const std::string text = svg_chart(std::vector{panel});
+  EXPECT_EQ(count(text, "fill=\"#123456\""), 1u);
+  EXPECT_EQ(count(text, "Z\""), 1u);
+  EXPECT_EQ(count(text, "stroke=\"#123456\""), 1u);  // the legend's dot
+  EXPECT_EQ(count(text, ">0<"), 2u);                 // on both axes
+  // Stairs.
+  EXPECT_EQ(count(text, "H"), 2u);
+  EXPECT_EQ(count(text, "V"), 1u);
 }
 
 TEST(Chart, WhatHasNoPlaceIsLeftOut) {

@@ -1,0 +1,195 @@
+#include "ulp/lab/update_costs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <tuple>
+
+#include "ulp/base/error.h"
+#include "ulp/lab/chart.h"
+#include "ulp/lab/table.h"
+#include "ulp/train/metrics.h"
+
+namespace ulp {
+namespace {
+
+// Of many weights, so that what is shared by a block or a word is divided.
+double bytes_of(const UpdateOptions& updates, const Storage& weight) {
+  constexpr size_t kMany = 1 << 20;
+  const auto each = [](const Storage& storage) {
+    return static_cast<double>(storage_size(storage, kMany).bytes()) / static_cast<double>(kMany);
+  };
+  return each(stored_weight(updates.rule, weight)) + (updates.rule.compensated() ? each(weight) : 0);
+}
+
+// Rules of one kind share a series.
+std::string family(const UpdateCost& cost) {
+  const std::string rule = cost.rule.starts_with("extra") ? "extra:N" : cost.rule;
+  return cost.rule == "master" ? "fp32 weights" : fmt::format("{}, {}", cost.weight, rule);
+}
+
+constexpr const char* kColors[] = {"#444444", "#d62728", "#1f77b4", "#2ca02c", "#9467bd", "#ff7f0e",
+                                   "#8c564b", "#e377c2", "#17becf", "#bcbd22", "#7f7f7f", "#aec7e8"};
+
+}  // namespace
+
+bool read_update_run(const RunConfig& config, std::string_view metrics, const std::string& path,
+                     UpdateRun& run) {
+  const UpdateOptions updates = update_options(config);
+  // Each weight its own format: there is no one figure for them.
+  if (updates.weight.assigned || !updates.groups.empty()) return false;
+  run = {config.policy,
+         storage_name(updates.weight.format),
+         update_rule_text(updates.rule),
+         config.seed,
+         {},
+         {},
+         {},
+         {}};
+  run.bytes = bytes_of(updates, updates.weight.format);
+  bool done = false;
+  double sum = 0;
+  size_t steps = 0;
+  for (size_t line = 1; !metrics.empty(); ++line) {
+    const size_t end = metrics.find('\n');
+    if (end == metrics.npos) break;  // being written
+    try {
+      const Json entry = Json::parse(metrics.substr(0, end));
+      const std::string event = entry.at("event").get<std::string>();
+      if (event == "step") {
+        sum += entry.at("cancelled").get<double>();
+        ++steps;
+      } else if (event == "epoch") {
+        run.accuracy = entry.at("test_acc").get<double>();
+        run.train_loss = entry.at("train_loss").is_number() ? entry.at("train_loss").get<double>()
+                                                            : std::numeric_limits<double>::quiet_NaN();
+        run.cancelled.push_back(steps == 0 ? 0 : sum / static_cast<double>(steps));
+        sum = 0;
+        steps = 0;
+      }
+      done = done || event == "done";
+    } catch (const Json::exception&) {
+      fail("lab", "line {} of {} is none that training writes", line, path);
+    }
+    metrics.remove_prefix(end + 1);
+  }
+  return done;
+}
+
+std::vector<UpdateRun> find_update_runs(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) fail("lab", "there is no folder {}", folder);
+  std::vector<std::string> found;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
+    if (entry.path().filename() == "metrics.jsonl") found.push_back(entry.path().parent_path().string());
+  }
+  std::sort(found.begin(), found.end());
+  std::vector<UpdateRun> runs;
+  for (const std::string& run : found) {
+    const std::string path = run + "/metrics.jsonl";
+    std::ifstream in(path, std::ios::binary);
+    const std::string text(std::istreambuf_iterator<char>(in), {});
+    UpdateRun made;
+    if (read_update_run(load_config(run + "/config.toml"), text, path, made)) runs.push_back(std::move(made));
+  }
+  if (runs.empty()) fail("lab", "{} holds no finished run: make some with ulp sweep", folder);
+  return runs;
+}
+
+std::vector<UpdateCost> update_costs(std::span<const UpdateRun> runs) {
+  std::map<std::tuple<std::string, std::string, double, std::string>, std::vector<const UpdateRun*>> alike;
+  for (const UpdateRun& run : runs) alike[{run.policy, run.weight, run.bytes, run.rule}].push_back(&run);
+  std::vector<UpdateCost> costs;
+  for (const auto& [key, members] : alike) {
+    const UpdateRun& first = *members.front();
+    UpdateCost cost{first.policy, first.weight, first.rule, members.size(), first.bytes, 0, 1, 0, 0, {}};
+    const auto count = static_cast<double>(members.size());
+    cost.cancelled.resize(first.cancelled.size());
+    for (const UpdateRun* run : members) {
+      cost.accuracy += run->accuracy / count;
+      cost.least = std::min(cost.least, run->accuracy);
+      cost.most = std::max(cost.most, run->accuracy);
+      cost.train_loss += run->train_loss / count;
+      cost.cancelled.resize(std::min(cost.cancelled.size(), run->cancelled.size()));
+      for (size_t i = 0; i < cost.cancelled.size(); ++i) cost.cancelled[i] += run->cancelled[i] / count;
+    }
+    costs.push_back(std::move(cost));
+  }
+  return costs;
+}
+
+std::string update_costs_markdown(std::span<const UpdateCost> costs) {
+  TextTable table;
+  table.columns = {{"policy", true}, {"weights", true},   {"rule", true},    {"bytes of a weight"},
+                   {"seeds"},        {"test accuracy %"}, {"training loss"}, {"cancelled %: first epoch"},
+                   {"last epoch"}};
+  for (const UpdateCost& cost : costs) {
+    const auto share = [](double x) { return fmt::format("{:.1f}", 100 * x); };
+    table.rows.push_back(
+        {cost.policy, cost.weight, cost.rule, fmt::format("{:.3g}", cost.bytes), std::to_string(cost.seeds),
+         fmt::format("{:.2f} ({:.2f}..{:.2f})", 100 * cost.accuracy, 100 * cost.least, 100 * cost.most),
+         fmt::format("{:.4f}", cost.train_loss), cost.cancelled.empty() ? "" : share(cost.cancelled.front()),
+         cost.cancelled.empty() ? "" : share(cost.cancelled.back())});
+  }
+  return table.markdown();
+}
+
+std::string update_costs_csv(std::span<const UpdateCost> costs) {
+  TextTable table;
+  table.columns = {{"policy"},   {"weight"}, {"update"}, {"bytes"},     {"seeds"},
+                   {"accuracy"}, {"least"},  {"most"},   {"train_loss"}};
+  size_t epochs = 0;
+  for (const UpdateCost& cost : costs) epochs = std::max(epochs, cost.cancelled.size());
+  for (size_t i = 0; i < epochs; ++i) table.columns.push_back({fmt::format("cancelled_{}", i + 1)});
+  for (const UpdateCost& cost : costs) {
+    std::vector<std::string> row = {cost.policy, cost.weight, cost.rule};
+    row.push_back(fmt::format("{}", cost.bytes));
+    row.push_back(std::to_string(cost.seeds));
+    for (const double x : {cost.accuracy, cost.least, cost.most, cost.train_loss})
+      row.push_back(fmt::format("{}", x));
+    for (size_t i = 0; i < epochs; ++i)
+      row.push_back(i < cost.cancelled.size() ? fmt::format("{}", cost.cancelled[i]) : "");
+    table.rows.push_back(std::move(row));
+  }
+  return table.csv();
+}
+
+std::string update_costs_svg(std::span<const UpdateCost> costs) {
+  Panel loss{"What a rule is worth",
+             "bytes of a weight, optimizer state not counted",
+             "training loss at the end",
+             {}};
+  Panel lost{"What it loses", "epoch", "share of updates cancelled", {}};
+  std::map<std::string, Series> by_family;
+  for (const UpdateCost& cost : costs) {
+    const std::string name = family(cost);
+    Series& series = by_family[name];
+    series.name = name;
+    series.points.emplace_back(cost.bytes, cost.train_loss);
+  }
+  size_t next = 0;
+  for (auto& [name, series] : by_family) {
+    series.color = kColors[next++ % std::size(kColors)];
+    std::sort(series.points.begin(), series.points.end());
+    series.line = series.points.size() > 1 && name != "fp32 weights";
+    loss.series.push_back(series);
+  }
+  for (const UpdateCost& cost : costs) {
+    // Extra bits differ too much for one line, and would be many.
+    if (cost.rule.starts_with("extra") || cost.rule == "master") continue;
+    Series line{family(cost), by_family[family(cost)].color, {}, true, 4, false};
+    for (size_t i = 0; i < cost.cancelled.size(); ++i)
+      line.points.emplace_back(static_cast<double>(i + 1), cost.cancelled[i]);
+    lost.series.push_back(std::move(line));
+  }
+  const Panel panels[] = {std::move(loss), std::move(lost)};
+  return svg_chart(panels);
+}
+
+}  // namespace ulp

@@ -1,0 +1,45 @@
+// What rules for weight updates are worth: finished runs that differ in rule and format of their weights, by the bytes that
+// a weight takes, with what they reached and how many of their updates rounding cancelled.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ulp/train/config.h"
+
+namespace ulp {
+
+// One run.
+struct UpdateRun {
+  std::string policy, weight, rule;  // weight: the stored format, without extra bits
+  uint64_t seed = 0;
+  double bytes = 0;  // of a weight with all that its rule keeps beside it, optimizer state not counted
+  double accuracy = 0, train_loss = 0;  // of the last epoch
+  std::vector<double> cancelled;        // by epoch, the mean over its steps
+};
+
+// Runs that differ in nothing but the seed: means, and the range of accuracies.
+struct UpdateCost {
+  std::string policy, weight, rule;
+  size_t seeds = 0;
+  double bytes = 0, accuracy = 0, least = 0, most = 0, train_loss = 0;
+  std::vector<double> cancelled;
+};
+
+// From the text of a run's metrics, which must be finished: of others nothing is made, and false returned. `path` is for
+// messages.
+bool read_update_run(const RunConfig& config, std::string_view metrics, const std::string& path,
+                     UpdateRun& run);
+// All finished runs below a folder, as `ulp sweep` leaves them. Throws an Error where there is none.
+std::vector<UpdateRun> find_update_runs(const std::string& folder);
+
+// By policy, format and bytes.
+std::vector<UpdateCost> update_costs(std::span<const UpdateRun> runs);
+std::string update_costs_markdown(std::span<const UpdateCost> costs);
+std::string update_costs_csv(std::span<const UpdateCost> costs);
+// Loss by bytes, and cancelled updates over the run.
+std::string update_costs_svg(std::span<const UpdateCost> costs);
+
+}  // namespace ulp

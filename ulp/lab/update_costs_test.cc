@@ -1,0 +1,70 @@
+// Runs read from their metrics, means over seeds, and the bytes of a weight.
+#include "ulp/lab/update_costs.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "ulp/base/error.h"
+
+namespace ulp {
+namespace {
+
+RunConfig config(const std::string& update, const std::string& weight, uint64_t seed) {
+  RunConfig made;
+  made.update = update;
+  made.weight = weight;
+  made.seed = seed;
+  return made;
+}
+
+std::string metrics(double accuracy, double loss, double first, double second) {
+  return fmt::format(
+      "{{\"event\":\"step\",\"cancelled\":{0}}}\n{{\"event\":\"step\",\"cancelled\":{1}}}\n"
+      "{{\"event\":\"epoch\",\"test_acc\":0.1,\"train_loss\":9}}\n"
+      "{{\"event\":\"step\",\"cancelled\":{1}}}\n{{\"event\":\"epoch\",\"test_acc\":{2},\"train_loss\":{3}}}"
+      "\n"
+      "{{\"event\":\"done\"}}\n",
+      first, second, accuracy, loss);
+}
+
+TEST(UpdateCosts, AreMeansOverSeedsByBytes) {
+  std::vector<UpdateRun> runs(4);
+  EXPECT_TRUE(read_update_run(config("extra:4", "bf16", 0), metrics(0.5, 1, 0.25, 0.75), "a", runs[0]));
+  EXPECT_TRUE(read_update_run(config("extra:4", "bf16", 1), metrics(0.75, 2, 0.5, 1), "b", runs[1]));
+  EXPECT_TRUE(read_update_run(config("kahan", "fp16", 0), metrics(0.25, 3, 0, 0), "c", runs[2]));
+  EXPECT_TRUE(read_update_run(config("master", "default", 0), metrics(1, 0.5, 0, 0), "d", runs[3]));
+  const std::vector<UpdateCost> costs = update_costs(runs);
+  ASSERT_EQ(costs.size(), 3u);
+  const UpdateCost& extra = costs[0];
+  EXPECT_EQ(extra.rule, "extra:4");
+  EXPECT_EQ(extra.seeds, 2u);
+  EXPECT_DOUBLE_EQ(extra.bytes, 2.5);
+  EXPECT_DOUBLE_EQ(extra.accuracy, 0.625);
+  EXPECT_DOUBLE_EQ(extra.least, 0.5);
+  EXPECT_DOUBLE_EQ(extra.most, 0.75);
+  EXPECT_DOUBLE_EQ(extra.train_loss, 1.5);
+  ASSERT_EQ(extra.cancelled.size(), 2u);
+  EXPECT_DOUBLE_EQ(extra.cancelled[0], 0.625);
+  EXPECT_DOUBLE_EQ(extra.cancelled[1], 0.875);
+  EXPECT_EQ(costs[1].weight, "fp16");
+  EXPECT_DOUBLE_EQ(costs[1].bytes, 4);  // the compensation too
+  EXPECT_DOUBLE_EQ(costs[2].bytes, 4);
+  EXPECT_NE(update_costs_markdown(costs).find("62.50 (50.00..75.00)"), std::string::npos);
+  EXPECT_NE(update_costs_csv(costs).find("cancelled_2"), std::string::npos);
+  EXPECT_NE(update_costs_svg(costs).find("bf16, extra:N"), std::string::npos);
+}
+
+TEST(UpdateCosts, UnfinishedRunsAndMixedOnesAreNotCounted) {
+  UpdateRun run;
+  EXPECT_FALSE(
+      read_update_run(config("plain", "bf16", 0), "{\"event\":\"step\",\"cancelled\":0}\n", "a", run));
+  RunConfig grouped = config("plain", "bf16", 0);
+  grouped.groups = "norm:decay=0";
+  EXPECT_FALSE(read_update_run(grouped, metrics(1, 1, 0, 0), "a", run));
+  EXPECT_THROW(read_update_run(config("plain", "bf16", 0), "nonsense\n", "a", run), Error);
+  EXPECT_THROW(find_update_runs("/nonexistent"), Error);
+}
+
+}  // namespace
+}  // namespace ulp
