@@ -160,6 +160,14 @@ void plan_command(PlanCommandOptions& options) {
   // The optimizer, momentum and bytes as training has them unless told.
   RunConfig config = options.precision.settings();
   check_precision(config);
+  if (config.fused_overflow != RunConfig{}.fused_overflow && !config.fused_backward) {
+    fail("plan", "--fused-overflow is of no use without --fused-backward: give that too");
+  }
+  if (!options.save.empty() && fpu_format(config.policy)) {
+    fail("plan",
+         "--save keeps the formats of tensors alone, and {} is more than that: name the policy instead",
+         config.policy);
+  }
   options.engine.precision = precision_options(config);
   find_config_field("optimizer").set(config, options.optimizer, "--optimizer");
   find_config_field("workspace").set(config, options.workspace, "--workspace");

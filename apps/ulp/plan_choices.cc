@@ -10,7 +10,7 @@ namespace {
 
 using Judgement = EngineOptions::FusedJudgement;
 
-// By elements: a tensor's bytes are whole, its shares are not.
+// With what aligning each tensor adds.
 std::string per_parameter(const Engine& engine) {
   const Graph& graph = engine.graph();
   const Plan& plan = engine.training_plan();

@@ -51,10 +51,27 @@ ParameterUpdate parameter_update(const Attrs& attrs) {
   return update;
 }
 
+namespace {
+
+// In a narrow arithmetic with numbers of its format alone.
+Optimizer optimizer_in(const PlanContext& plan, const OptimizerConfig& config) {
+  if (!plan.arithmetic) return make_optimizer(config);
+  const Nearest near = make_nearest(*plan.arithmetic);
+  Optimizer made = make_optimizer(representable(config, *plan.arithmetic));
+  const auto round_rests = [&](AdamMoments& moments) {
+    moments.rest1 = near(moments.rest1);
+    moments.rest2 = near(moments.rest2);
+  };
+  if (Adam* adam = std::get_if<Adam>(&made)) round_rests(adam->moments);
+  if (AdamW* adamw = std::get_if<AdamW>(&made)) round_rests(adamw->moments);
+  return made;
+}
+
+}  // namespace
+
 UpdateNode::UpdateNode(const PlanContext& plan, const Node& node)
     : update(parameter_update(node.attrs)),
-      optimizer(make_optimizer(plan.arithmetic ? representable(update.optimizer, *plan.arithmetic)
-                                               : update.optimizer)),
+      optimizer(optimizer_in(plan, update.optimizer)),
       grad(node.in[0]),
       norm(node.in.size() > 1 ? node.in[1] : TensorId{}),
       weight(node.out[0]),
@@ -75,7 +92,7 @@ UpdateScalars UpdateNode::scalars(const PlanContext& plan, const StepState& stat
   if (plan.arithmetic) {
     const Nearest near = make_nearest(*plan.arithmetic);
     scalars.lr = near(scalars.lr);
-    scalars.grad_scale = near(scalars.grad_scale);
+    if (std::isfinite(scalars.clip_value)) scalars.clip_value = near(scalars.clip_value);
     // A group may have a decay of its own.
     scalars.decay_rate =
         near(scalars.lr * std::visit([](const auto& rule) { return rule.weight_decay; }, optimizer));

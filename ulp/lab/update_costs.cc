@@ -166,13 +166,23 @@ std::string update_costs_svg(std::span<const UpdateCost> costs) {
              "training loss at the end",
              {}};
   Panel lost{"What it loses", "epoch", "share of updates cancelled", {}};
+  // A rule that fails altogether would leave no room for the differences between the others.
+  constexpr double kWorst = 1.35;
+  double least = std::numeric_limits<double>::infinity();
+  for (const UpdateCost& cost : costs) least = std::min(least, cost.train_loss);
   std::map<std::string, Series> by_family;
+  size_t left_out = 0;
   for (const UpdateCost& cost : costs) {
     const std::string name = family(cost);
     Series& series = by_family[name];
     series.name = name;
-    series.points.emplace_back(cost.bytes, cost.train_loss);
+    if (cost.train_loss <= kWorst * least) {
+      series.points.emplace_back(cost.bytes, cost.train_loss);
+    } else {
+      ++left_out;
+    }
   }
+  if (left_out > 0) loss.title += fmt::format(" ({} above {} times the least left out)", left_out, kWorst);
   size_t next = 0;
   for (auto& [name, series] : by_family) {
     series.color = kColors[next++ % std::size(kColors)];

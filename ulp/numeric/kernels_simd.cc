@@ -418,8 +418,8 @@ class PhiloxLanes {
       const V k0 = hn::Load(d, schedule_[round][0]), k1 = hn::Load(d, schedule_[round][1]);
       for (size_t g = 0; g < kGroups; ++g) {
         const V p0 = product(c0[g], mul0), p1 = product(c2[g], mul1);
-        c0[g] = hn::Xor(hn::Xor(hn::ShiftRight<32>(p1), c1[g]), k0);
-        c2[g] = hn::Xor(hn::Xor(hn::ShiftRight<32>(p0), c3[g]), k1);
+        c0[g] = hn::Xor3(hn::ShiftRight<32>(p1), c1[g], k0);
+        c2[g] = hn::Xor3(hn::ShiftRight<32>(p0), c3[g], k1);
         c1[g] = p1, c3[g] = p0;
       }
     }

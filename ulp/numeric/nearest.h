@@ -1,6 +1,7 @@
 // Rounding an fp32 number to a format's numbers, to nearest-even, and staying in fp32: what each operation of narrow
 // arithmetic ends with. A few integer and fp32 operations without branches, so that a loop over it becomes vector
-// code; the same bits as encoding and decoding by scalar.h.
+// code; the same bits as encoding and decoding by scalar.h, but that every NaN
+// is taken for the one of kNanBits first.
 #pragma once
 
 #include <cstdint>

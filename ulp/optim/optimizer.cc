@@ -133,7 +133,7 @@ OptimizerConfig representable(const OptimizerConfig& config, const FloatFormat& 
       note(what, x, below_one, "1");
       return below_one;
     }
-    if (x != 0 && nearest == 0) {
+    if (narrowed(x) != 0 && nearest == 0) {
       note(what, x, smallest, "0");
       return smallest;
     }

@@ -63,7 +63,7 @@ OptimizerConfig representable(const OptimizerConfig& config, const FloatFormat& 
 // The scalars of one step. `updates` is how many were made before it: 0 at the first, and a step that was
 // skipped because its gradients had overflowed does not count. `lr` is the rate of this step (schedule.h).
 // The corrections of Adam's moments are worked out in double, without libm: the same on every machine. With a narrow
-// `arithmetic` every scalar is one of its numbers, and powers of beta are products that are rounded one by one.
+// `arithmetic` rates and corrections are among its numbers, and powers of beta are products that are rounded one by one.
 UpdateScalars update_scalars(const OptimizerConfig& config, uint64_t updates, double lr,
                              double grad_scale = 1,
                              double clip_value = std::numeric_limits<double>::infinity(),

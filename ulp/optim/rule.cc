@@ -69,8 +69,8 @@ Storage stored_weight(const UpdateRule& rule, const Storage& weight) {
   if (rule.kind == Kind::master) {
     if (plain->format != parse_format("fp32")) {
       fail("update",
-           "the rule master keeps weights in fp32, not in {}: choose another (plain, stochastic, kahan, "
-           "extra:8 ...)",
+           "the rule master keeps weights in fp32, not in {}: leave the format out, or choose another rule "
+           "(plain, stochastic, kahan, extra:8 ...)",
            storage_name(weight));
     }
     return weight;

@@ -6,7 +6,8 @@
 //   stochastic         narrow weights, rounded up or down at random so that the mean is right
 //   kahan              narrow weights, and beside each what rounding has cost it so far, in the same format
 //   stochastic+kahan   both: the sum is rounded at random, and what that cost is kept
-//   extra:N            narrow weights with N more bits beside them, which only the update reads (split.h)
+//   extra:N            narrow weights with N more bits beside them (split.h), which only the update reads where products
+//                      read the narrow format
 //   extra:N:sr         the same with the narrow part rounded at random; one more bit restores the exact value
 //
 // Terms: what is stored is the weight's format; what products read of it, its operand, may be narrower.

@@ -38,7 +38,7 @@ TEST(UpdateRule, SaysWhatAWeightIsStoredAs) {
   EXPECT_EQ(stored("kahan", "fp16"), "fp16");
   EXPECT_EQ(stored("extra:8", "bf16"), "bf16+8");
   EXPECT_EQ(stored("extra:13:sr", "fp16"), "fp16+13sr");
-  EXPECT_NE(stored("master", "bf16").find("choose another"), std::string::npos);
+  EXPECT_NE(stored("master", "bf16").find("choose another rule"), std::string::npos);
   EXPECT_NE(stored("kahan", "fp32").find("at most 16 bits"), std::string::npos);
   EXPECT_NE(stored("stochastic", "fp32").find("at most 16 bits"), std::string::npos);
   EXPECT_NE(stored("extra:8", "fp32").find("at most 16 bits"), std::string::npos);

@@ -16,8 +16,10 @@ namespace ulp {
 
 // The same for all elements of a step. update_scalars (optimizer.h) works them out in double.
 struct UpdateScalars {
-  float lr;          // the learning rate of this step
-  float grad_scale;  // factor on the raw gradient: one over the loss scale, times that of clipping by norm
+  float lr;  // the learning rate of this step
+  // Factor on the raw gradient: one over the loss scale, times that of clipping by norm. An fp32 number in narrow
+  // arithmetic too, whose smallest number may be larger.
+  float grad_scale;
   float clip_value;  // then gradients are cut to [-clip_value, clip_value]; infinity: not
   float adam_rate;   // lr / (1 - beta1^t), t the number of the update, from 1
   float adam_root;   // 1 / sqrt(1 - beta2^t): corrects the square root of the second moment

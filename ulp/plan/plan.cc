@@ -47,8 +47,8 @@ bool after_judgement(Phase phase) { return phase >= Phase::again; }
 void update_early(const Graph& graph, const Fusion& fusion, std::vector<PlanStep>& steps) {
   std::vector<PlanStep> order;
   std::vector<Touched> done;
-  const bool judged = std::any_of(steps.begin(), steps.end(), [](const PlanStep& step) {
-    return step.phase == Phase::again || step.phase == Phase::finish_again;
+  const bool judged = std::any_of(graph.nodes().begin(), graph.nodes().end(), [](const Node& node) {
+    return node.phase == Phase::again || node.phase == Phase::finish_again;
   });
   for (PlanStep& step : steps) {
     Touched mine = touched(graph, fusion, step);

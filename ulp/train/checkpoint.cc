@@ -11,7 +11,7 @@
 namespace ulp {
 namespace {
 
-constexpr std::string_view kVersion = "1";
+constexpr std::string_view kVersion = "2";
 constexpr std::string_view kSide = "#side";  // what is stored beside codes; no tensor's name ends so
 
 template <typename T>

@@ -63,6 +63,7 @@ StepPlanner planner_of(const RunConfig& config, const RangeHistory& ranges) {
   EngineOptions options = engine_options(config, shape);
   options.precision.policy = "fp32";
   options.precision.overrides.clear();
+  options.precision.updates.promotes = false;  // the formats are what they came to
   for (const RangedTensor& tensor : ranges.tensors) {
     options.precision.overrides.push_back({tensor.name, parse_storage(tensor.format)});
   }
@@ -70,8 +71,7 @@ StepPlanner planner_of(const RunConfig& config, const RangeHistory& ranges) {
     EngineOptions changed = options;
     changed.precision.overrides.insert(changed.precision.overrides.end(), formats.begin(), formats.end());
     const Engine engine(changed);
-    return StepBytes{aggregate_bits(engine.counted(), engine.assignment()),
-                     engine.training_plan().peak_bytes()};
+    return StepBytes{aggregate_bits(engine.counted(), engine.assignment()), engine.planned_peak_bytes()};
   };
 }
 

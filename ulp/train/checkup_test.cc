@@ -117,7 +117,7 @@ TEST_F(CheckUps, Folders) {
   put(folder_ / "config.toml", config_text(config_));
   EXPECT_FALSE(check_up(folder_.path()).narrow);
   EXPECT_EQ(check_up_text(check_up(folder_.path())),
-            "Healthy as far as formats go: every tensor was fp32, so nothing was recorded.\n");
+            "Healthy as far as formats go: no tensor of a step was narrow, so nothing was recorded.\n");
 }
 
 }  // namespace

@@ -145,7 +145,7 @@ std::string remedies(const CheckUp& check_up) {
 
 std::string headline(const CheckUp& check_up) {
   if (!check_up.narrow)
-    return "Healthy as far as formats go: every tensor was fp32, so nothing was recorded.\n";
+    return "Healthy as far as formats go: no tensor of a step was narrow, so nothing was recorded.\n";
   return capital(check_up.diagnosis.sentence) + ".\n";
 }
 

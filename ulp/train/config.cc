@@ -288,11 +288,9 @@ UpdateOptions update_options(const RunConfig& c) {
     options.state = {Plain{*fpu}, Plain{*fpu}, false};
   }
   options.groups = parse_parameter_groups(c.groups);
-  for (ParameterGroup& group : options.groups) {
-    // A group that leaves fp32 for a narrow rule has the format that the rule would have for all.
-    const bool narrow = group.rule && group.rule->kind != UpdateRule::Kind::master;
-    if (narrow && !group.weight && master) group.weight = {false, fpu ? Plain{*fpu} : parse_storage("bf16")};
-  }
+  if (fpu) options.narrow = Plain{*fpu};
+  if (!master && !options.weight.assigned) options.narrow = options.weight.format;
+  options.promotes = promotion_of(c).has_value();
   return options;
 }
 

@@ -69,8 +69,9 @@ Engine::Engine(const EngineOptions& options)
   counted_ = counted_tensors(whole.graph);
   parameters_ = choose_parameters(whole.graph, options.optimizer, options.precision.updates);
   first_assignment_ = assignment_ = choose_assignment(whole.graph);
-  check_stored(parameters_, assignment_);
-  choose_judgement();
+  settle_assigned(parameters_, options.precision.updates, assignment_);
+  check_stored(parameters_, options.precision.updates, assignment_);
+  waiting_ = waiting_for(assignment_);
   plan_training(options.model.batch);
 }
 
@@ -91,18 +92,19 @@ Assignment Engine::choose_assignment(const Graph& whole) const {
   return chosen;
 }
 
-void Engine::choose_judgement() {
-  if (!options_.fused_backward) return;
-  const bool judged = options_.may_skip && options_.may_skip(counted_, assignment_);
+// Loss scales are chosen by the first assignment, and promotion does not change them.
+Engine::Waiting Engine::waiting_for(const Assignment& assignment) const {
+  if (waiting_) return *waiting_;
+  if (!options_.fused_backward) return {};
+  const bool judged = options_.may_skip && options_.may_skip(counted_, assignment);
   const bool snapshot = options_.fused_judgement == EngineOptions::FusedJudgement::snapshot;
   if (snapshot && options_.clip_norm > 0) {
     fail("train",
          "a snapshot cannot serve clipping by norm, which must be known before the first update: make "
-         "gradients "
-         "twice");
+         "gradients twice");
   }
-  twice_ = options_.clip_norm > 0 || (judged && !snapshot);
-  snapshots_ = judged && !twice_;
+  const bool twice = options_.clip_norm > 0 || (judged && !snapshot);
+  return {twice, judged && !twice};
 }
 
 PeakUse Engine::peak_of(const Assignment& assignment) const {
@@ -110,7 +112,7 @@ PeakUse Engine::peak_of(const Assignment& assignment) const {
   const std::unique_ptr<Program> program = make_program(piece, Use::training, assignment);
   const Plan& plan = *program->plan;
   PeakUse use;
-  use.bytes = plan.peak_bytes();
+  use.bytes = plan.peak_bytes() + (waiting_for(assignment).snapshot ? Snapshot::bytes(plan) : 0);
   for (const CountedTensor& tensor : counted_) {
     const TensorId id = program->graph.graph.find(tensor.name);
     if (!id) continue;
@@ -133,7 +135,7 @@ std::unique_ptr<Engine::Program> Engine::make_program(int64_t examples, Use use,
     differentiate(graph, program->graph.loss, static_cast<int>(options_.micro_batches));
     add_updates(graph,
                 [&](TensorId weight) { return update_spec(parameters_.at(graph[weight].name).update); },
-                {.max_norm = options_.clip_norm, .twice = twice_});
+                {.max_norm = options_.clip_norm, .twice = waiting_for(assignment).twice});
   }
   PlanOptions plan;
   plan.backend = &find_backend(options_.device);
@@ -217,7 +219,7 @@ void Engine::allocate() {
   for (auto* programs : {&training_, &evaluation_, &evaluation_fp32_}) {
     for (auto& [examples, program] : *programs) state_->add(*program->plan, options_.seed);
   }
-  if (snapshots_) snapshot_ = std::make_unique<Snapshot>(*memory_, *state_, training_plan());
+  if (keeps_snapshot()) snapshot_ = std::make_unique<Snapshot>(*memory_, *state_, training_plan());
   arena_ = memory_->allocate(arena_bytes());
   bind();
 }
@@ -250,8 +252,8 @@ void Engine::set_assignment(Assignment assignment) {
     arena_ = {};
     if (follow) {
       snapshot_.reset();
-      earlier_peak_ = std::max(earlier_peak_, state_->convert(training_plan()));
-      if (snapshots_) snapshot_ = std::make_unique<Snapshot>(*memory_, *state_, training_plan());
+      earlier_peak_ = std::max(earlier_peak_, state_->convert(training_plan(), options_.seed, next_step_));
+      if (keeps_snapshot()) snapshot_ = std::make_unique<Snapshot>(*memory_, *state_, training_plan());
     }
     arena_ = memory_->allocate(arena_bytes());
   }
@@ -288,7 +290,7 @@ double Engine::bytes_per_parameter() const {
   return static_cast<double>(bytes) / static_cast<double>(std::max<size_t>(graph().parameters(), 1));
 }
 
-size_t Engine::snapshot_bytes() const { return snapshots_ ? Snapshot::bytes(training_plan()) : 0; }
+size_t Engine::snapshot_bytes() const { return keeps_snapshot() ? Snapshot::bytes(training_plan()) : 0; }
 
 size_t Engine::planned_peak_bytes() const {
   return std::max(earlier_peak_, training_plan().state_bytes() + snapshot_bytes() + arena_bytes());
@@ -310,9 +312,10 @@ BatchResult Engine::train(const StepState& step, const Examples32& examples, con
   const auto piece = static_cast<size_t>(options_.model.batch / options_.micro_batches);
   const size_t whole = std::min(piece, total);
   // Fused, and with nothing to wait for, updates run among the rest of the step.
-  const bool at_once = options_.fused_backward && !twice_;
+  const bool at_once = options_.fused_backward && !makes_gradients_twice();
   BatchResult result;
   StepState state = step;
+  next_step_ = step.step + 1;
   // Graphs of all batch sizes number their tensors alike.
   stats_.assign(graph().tensor_count(), {});
   elements_.assign(graph().tensor_count(), 0);
@@ -349,23 +352,23 @@ BatchResult Engine::train(const StepState& step, const Examples32& examples, con
     } else if (result.updated) {
       program.executor->run(state, Phase::again, Phase::update);
     }
-    merge_updates(program, step.step == 0);
-    if (!result.updated) updates_.assign(updates_.size(), {});
+    merge_updates(program, step.step == 0, result.updated);
   }
   return result;
 }
 
 // A weight that products read as it is stored is rounded by its update, not by its readers, and before the first step by
-// its first values. The greater of the two counts: shares are of one writing.
-void Engine::merge_updates(const Program& program, bool first_step) {
-  updates_.assign(program.executor->updates().begin(), program.executor->updates().end());
+// its first values. Of the two the one that overflowed more counts: shares are of one writing. An update that was taken
+// back wrote nothing.
+void Engine::merge_updates(const Program& program, bool first_step, bool updated) {
+  if (updated) updates_.assign(program.executor->updates().begin(), program.executor->updates().end());
   for (size_t i = 0; i < stats_.size(); ++i) {
     const TensorInfo& tensor = program.graph.graph.tensors()[i];
     if (tensor.kind != Kind::weight || !read_as_stored(program.plan->formats()[i])) continue;
-    const EncodeStats& updated = program.executor->update_stats()[i];
+    const EncodeStats written = updated ? program.executor->update_stats()[i] : EncodeStats{};
     const EncodeStats initial = first_step ? state_->find(tensor.name).initial : EncodeStats{};
-    stats_[i] = updated.overflow > initial.overflow ? updated : initial;
-    stats_[i].amax = std::max(updated.amax, initial.amax);
+    stats_[i] = initial.overflow > written.overflow || !updated ? initial : written;
+    stats_[i].amax = std::max(written.amax, initial.amax);
   }
 }
 

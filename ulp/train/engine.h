@@ -92,8 +92,8 @@ class Engine {
   // Whether some weights are stored in the format of their operand, and change with it.
   bool weights_follow() const;
   // Whether gradients are made twice, and whether a snapshot is kept.
-  bool makes_gradients_twice() const { return twice_; }
-  bool keeps_snapshot() const { return snapshots_; }
+  bool makes_gradients_twice() const { return waiting_->twice; }
+  bool keeps_snapshot() const { return waiting_->snapshot; }
   // Of the tensors that the papers count, at the full batch: the fraction of elements stored low.
   double low_ratio() const { return ulp::low_ratio(counted_, assignment_); }
   std::span<const CountedTensor> counted() const { return counted_; }
@@ -138,9 +138,13 @@ class Engine {
   PeakUse peak_of(const Assignment& assignment) const;
   size_t arena_bytes() const;
   size_t snapshot_bytes() const;
-  void choose_judgement();
+  // How gradients are judged before updates under an assignment: by making them twice, by a snapshot, or not at all.
+  struct Waiting {
+    bool twice = false, snapshot = false;
+  };
+  Waiting waiting_for(const Assignment& assignment) const;
   void bind();
-  void merge_updates(const Program& program, bool first_step);
+  void merge_updates(const Program& program, bool first_step, bool updated);
   BatchResult run(Program& program, const StepState& step, const Examples32& examples, size_t first,
                   Phase last);
 
@@ -150,7 +154,7 @@ class Engine {
   std::vector<CountedTensor> counted_;
   Assignment first_assignment_, assignment_;
   ParameterChoices parameters_;
-  bool twice_ = false, snapshots_ = false;
+  std::optional<Waiting> waiting_;  // of the run, once its first assignment is chosen
   std::unique_ptr<Snapshot> snapshot_;
   Programs training_, evaluation_, evaluation_fp32_;
   std::map<int64_t, int64_t> pieces_;  // by examples, how many are evaluated in fp32 at a time
@@ -159,6 +163,7 @@ class Engine {
   std::vector<UpdateCounts> updates_;  // by tensor
   const Program* last_run_ = nullptr;  // of training
   Block arena_;
+  uint32_t next_step_ = 0;   // names the random words of weights that are converted before it
   size_t earlier_peak_ = 0;  // before the last change of formats, and during it
 };
 

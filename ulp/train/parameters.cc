@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <set>
 
 #include "ulp/base/error.h"
 #include "ulp/graph/ops/norm.h"
@@ -46,7 +47,10 @@ std::optional<size_t> size_limit(std::string_view selector) {
 
 void check_selector(std::string_view group, std::string_view selector) {
   const bool sized = selector.starts_with('<') || selector.starts_with('>');
-  if (selector.empty() || (sized && !size_limit(selector))) {
+  const size_t star = selector.find('*');
+  const bool inner = star != selector.npos && ((star != 0 && star + 1 != selector.size()) ||
+                                               selector.find('*', star + 1) != selector.npos);
+  if (selector.empty() || inner || (sized && !size_limit(selector))) {
     fail("groups",
          "'{}': '{}' selects nothing; write norm, bias, matrix, <COUNT, >=COUNT or a weight's name, in "
          "which * may stand at one end",
@@ -69,7 +73,7 @@ bool selects(std::string_view selector, const TensorInfo& weight, Role role) {
 void set_key(ParameterGroup& group, std::string_view text, std::string_view key, std::string_view value) {
   if (key == "lr" || key == "decay") {
     const std::optional<double> parsed = number(value);
-    if (!parsed || *parsed < 0)
+    if (!parsed || *parsed < 0 || !std::isfinite(static_cast<float>(*parsed)))
       fail("groups", "'{}': {} must be a number from 0, got '{}'", text, key, value);
     (key == "lr" ? group.lr_factor : group.weight_decay) = *parsed;
   } else if (key == "update") {
@@ -94,6 +98,8 @@ ParameterGroup parse_group(std::string_view text) {
   group.selector = text.substr(0, colon);
   check_selector(text, group.selector);
   std::string_view rest = text.substr(colon + 1);
+  if (rest.empty()) fail("groups", "'{}' sets nothing: write KEY=VALUE behind the colon", text);
+  std::set<std::string_view> seen;
   while (!rest.empty()) {
     size_t end = 0;
     for (int depth = 0; end < rest.size() && (rest[end] != ',' || depth > 0); ++end) {
@@ -103,27 +109,27 @@ ParameterGroup parse_group(std::string_view text) {
     rest.remove_prefix(std::min(rest.size(), end + 1));
     const size_t equal = item.find('=');
     if (equal == item.npos) fail("groups", "'{}': '{}' is no KEY=VALUE", text, item);
-    set_key(group, text, item.substr(0, equal), item.substr(equal + 1));
+    const std::string_view key = item.substr(0, equal);
+    if (!seen.insert(key).second) fail("groups", "'{}' sets {} twice", text, key);
+    set_key(group, text, key, item.substr(equal + 1));
   }
   return group;
 }
 
-int narrowest_bits(const StateFormat& state) {
-  int bits = 32;
-  for (const Storage* storage : {&state.first, &state.squares}) {
-    const Plain* plain = std::get_if<Plain>(storage);
-    bits = std::min(bits, plain == nullptr ? 8 : plain->format.bits());
-  }
-  return bits;
-}
-
 void check_state(const std::string& weight, const OptimizerConfig& optimizer, const StateFormat& state) {
-  if (optimizer.kind != OptimizerKind::adagrad || narrowest_bits(state) > 8) return;
+  const Plain* squares = std::get_if<Plain>(&state.squares);
+  if (optimizer.kind != OptimizerKind::adagrad || (squares != nullptr && squares->format.bits() > 8)) return;
   fail("update",
        "'{}': adagrad's sum of squares only grows, by less and less, and cannot be kept in 8 bits ({}): "
        "choose fp32, "
        "bf16 or fp16, or another optimizer",
        weight, state_format_text(state));
+}
+
+void set_rule(ParameterChoice& choice, const UpdateRule& rule) {
+  choice.rule = rule;
+  choice.update.compensated = rule.compensated();
+  choice.update.stochastic = rule.stochastic();
 }
 
 ParameterChoice choose(const Graph& graph, TensorId id, const OptimizerConfig& optimizer,
@@ -139,18 +145,31 @@ ParameterChoice choose(const Graph& graph, TensorId id, const OptimizerConfig& o
     if (group.rule) choice.rule = *group.rule;
     if (group.weight) choice.weight = *group.weight;
     if (group.state) choice.state = *group.state;
-    // A weight that a group sends to another rule need not be told its format: master has fp32, and back.
-    if (group.rule && !group.weight && choice.rule.kind == UpdateRule::Kind::master) choice.weight = {};
+    // A weight that a group sends to another rule need not be told its format: master has fp32, the others a narrow one.
+    if (!group.rule || group.weight) continue;
+    if (group.rule->kind == UpdateRule::Kind::master) {
+      choice.weight = {};
+    } else if (!choice.weight.assigned && is_fp32(choice.weight.format)) {
+      choice.weight = {false, options.narrow};
+    }
   }
-  choice.update.compensated = choice.rule.compensated();
-  choice.update.stochastic = choice.rule.stochastic();
+  set_rule(choice, choice.rule);
   choice.update.state_stochastic = choice.state.stochastic;
   return choice;
+}
+
+// The formats that an assigned weight may have: now, and by promotion.
+std::vector<Storage> operands(const std::string& name, const UpdateOptions& options,
+                              const Assignment& assignment) {
+  std::vector<Storage> all = {assignment.storage_of(name)};
+  if (options.promotes) all.push_back(assignment.high_of(name));
+  return all;
 }
 
 }  // namespace
 
 StateFormat parse_state_format(std::string_view text) {
+  if (text == "8bit:sr") fail("update", "8bit is rounded at random in any case: leave :sr out");
   if (text == "8bit") return {parse_storage("scaled(e4m3)"), parse_storage("scaled(e5m2,nonzero)"), true};
   StateFormat made;
   std::string_view name = text;
@@ -166,7 +185,8 @@ StateFormat parse_state_format(std::string_view text) {
         "behind it for stochastic rounding, and 8bit",
         text);
   }
-  if (name == "fp16") made.squares = parse_storage("bf16");
+  const FloatFormat& format = std::get<Plain>(made.first).format;
+  if (format.emin() > -126) made.squares = parse_storage("bf16");
   if (made.stochastic && is_fp32(made.first))
     fail("update", "'{}': nothing is rounded in fp32; leave :sr out", text);
   return made;
@@ -224,9 +244,21 @@ ParameterChoices choose_parameters(const Graph& graph, const OptimizerConfig& op
   return choices;
 }
 
-void check_stored(const ParameterChoices& choices, const Assignment& assignment) {
+void settle_assigned(ParameterChoices& choices, const UpdateOptions& options, const Assignment& assignment) {
+  for (auto& [name, choice] : choices) {
+    const std::vector<Storage> all = operands(name, options, assignment);
+    const bool wide =
+        std::all_of(all.begin(), all.end(), [](const Storage& storage) { return is_fp32(storage); });
+    if (!choice.weight.assigned || !wide) continue;
+    set_rule(choice, {});
+    choice.weight = {};
+  }
+}
+
+void check_stored(const ParameterChoices& choices, const UpdateOptions& options,
+                  const Assignment& assignment) {
   for (const auto& [name, choice] : choices) {
-    for (const Storage& operand : {assignment.storage_of(name), assignment.high_of(name)}) {
+    for (const Storage& operand : operands(name, options, assignment)) {
       try {
         stored_weight(choice.rule, choice.weight.of(operand));
       } catch (const Error& error) {

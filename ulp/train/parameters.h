@@ -33,7 +33,7 @@ struct StateFormat {
 };
 
 // fp32, bf16, fp16 or any plain format, with :sr behind it for stochastic rounding; or 8bit, which always has that:
-// scaled(e4m3), and scaled(e5m2,nonzero) for squares. Squares go with fp16 as bf16, which has their range. Throws an
+// scaled(e4m3), and scaled(e5m2,nonzero) for squares. Squares go as bf16 with formats that have less range. Throws an
 // Error for other text.
 StateFormat parse_state_format(std::string_view text);
 std::string state_format_text(const StateFormat& format);
@@ -65,6 +65,9 @@ struct UpdateOptions {
   WeightFormat weight = {};
   StateFormat state = {};
   std::vector<ParameterGroup> groups = {};
+  // What a group has that goes to a narrow rule where weights are fp32, and names no format.
+  Storage narrow = parse_storage("bf16");
+  bool promotes = true;  // weights may come to their high format
   // Of a machine with one narrow format: what each operation of a step is rounded to, and what running statistics are
   // stored in.
   std::optional<FloatFormat> arithmetic = {};
@@ -83,9 +86,12 @@ using ParameterChoices = std::map<std::string, ParameterChoice>;
 // cannot be kept in.
 ParameterChoices choose_parameters(const Graph& graph, const OptimizerConfig& optimizer,
                                    const UpdateOptions& options);
+// Weights that are stored as they are assigned, and assigned more than 16 bits for good, are updated as master weights are.
+void settle_assigned(ParameterChoices& choices, const UpdateOptions& options, const Assignment& assignment);
 // Throws an Error where rule and format of a weight do not go together, with the format that the assignment gives it or
 // would by promotion.
-void check_stored(const ParameterChoices& choices, const Assignment& assignment);
+void check_stored(const ParameterChoices& choices, const UpdateOptions& options,
+                  const Assignment& assignment);
 
 // What is stored between steps, by name: weights, their states, running statistics. What is not named is fp32.
 std::map<std::string, Storage> stored_formats(const Graph& graph, const ParameterChoices& choices,

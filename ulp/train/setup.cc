@@ -104,7 +104,16 @@ StepState step_state(const RunConfig& config, uint64_t step, uint64_t updates, d
 std::vector<std::string> arithmetic_notes(const RunConfig& config) {
   std::vector<std::string> notes;
   if (const std::optional<FloatFormat> arithmetic = fpu_format(config.policy)) {
-    representable(optimizer_config(config), *arithmetic, &notes);
+    const OptimizerConfig optimizer = optimizer_config(config);
+    representable(optimizer, *arithmetic, &notes);
+    if (optimizer.kind != OptimizerKind::sgd && arithmetic->emin() > -126) {
+      notes.push_back(
+          fmt::format("{} squares gradients, and in {} what is below 2^{} is 0: with an eps as small as {} "
+                      "steps may explode; "
+                      "choose a larger --eps, such as 1e-4, or fpu16:bf16",
+                      optimizer_name(optimizer.kind), format_name(*arithmetic),
+                      arithmetic->emin() - arithmetic->man, optimizer.eps));
+    }
   }
   return notes;
 }

@@ -16,6 +16,12 @@ void copy_bytes(uint8_t* to, const uint8_t* from, size_t bytes) {
                [&](size_t begin, size_t end) { std::memcpy(to + begin, from + begin, end - begin); });
 }
 
+// The words of what is written between steps: not those of the step's own updates.
+RoundKey writing_key(uint64_t seed, uint32_t step, uint32_t tensor) {
+  constexpr uint64_t kBetweenSteps = 0x6265747765656E00u;
+  return {seed ^ kBetweenSteps, step, tensor, 0};
+}
+
 }  // namespace
 
 std::span<uint8_t> StateSlot::codes() const {
@@ -52,13 +58,14 @@ void State::add(const Plan& plan, uint64_t seed) {
     if (tensor.kind != Kind::grad_sum) {
       std::vector<float> values(tensor.elements());
       fill_initial(tensor.init, seed, tensor.number, values);
-      slot.initial = encode(storage, {}, values, slot.codes(), slot.side());
+      const Rounding rounding{.key = writing_key(seed, 0, tensor.number)};
+      slot.initial = encode(storage, rounding, values, slot.codes(), slot.side());
     }
     slots_.emplace(tensor.name, std::move(slot));
   }
 }
 
-size_t State::convert(const Plan& plan) {
+size_t State::convert(const Plan& plan, uint64_t seed, uint32_t step) {
   const Graph& graph = plan.graph();
   size_t most = memory_.in_use();
   for (size_t i = 0; i < graph.tensor_count(); ++i) {
@@ -71,7 +78,8 @@ size_t State::convert(const Plan& plan) {
     const std::vector<float> values = slot.values();
     most = std::max(most, memory_.in_use() + aligned_bytes(place.bytes));
     StateSlot made{slot.name, slot.shape, slot.kind, storage, memory_.allocate(place.bytes), {}};
-    encode(storage, {}, values, made.codes(), made.side());
+    const Rounding rounding{.key = writing_key(seed, step, graph[id].number)};
+    encode(storage, rounding, values, made.codes(), made.side());
     slot = std::move(made);
   }
   return most;

@@ -39,7 +39,8 @@ class State {
 
   // Gives each slot the storage that the plan has for it, rounding to nearest where that holds less. One after the other,
   // the old and the new beside each other: returns the most memory that was in use, all state counted.
-  size_t convert(const Plan& plan);
+  // Random words, where a storage takes any, are those of the seed and the step that comes.
+  size_t convert(const Plan& plan, uint64_t seed, uint32_t step);
 
   // The slots of a kind, to put them back as they were.
   StateCopy copy(Kind kind) const;

@@ -265,6 +265,17 @@ struct CalmRound {
   }
 };
 
+// fp32 arithmetic for calm pieces: any NaN makes a piece another, so none is settled (math.h).
+struct Unsettled {
+  float value;
+  constexpr operator float() const { return value; }  // NOLINT(google-explicit-constructor): is one
+  friend constexpr float settle_nan(Unsettled x) { return x.value; }
+};
+struct CalmWide {
+  static constexpr bool kNarrow = false;
+  constexpr Unsettled operator()(float x) const { return {x}; }
+};
+
 // The roundings of kahan_sum.
 template <typename Calm>
 struct CalmNear {

@@ -101,6 +101,7 @@ UpdateStep::UpdateStep(const Problem& problem, const Node& node, Workspace& work
     near_ = make_nearest(format.format, overflow(format));
   }
   choose_writing(problem);
+  choose_fused();
   if (changed_[0].way == Way::whole) compare_ = workspace.book(elements_);
 }
 
@@ -148,6 +149,28 @@ void UpdateStep::choose_writing(const Problem& problem) {
   same_ = step::Codes::same_exponents(spec_);
 }
 
+void UpdateStep::choose_fused() {
+  using Beside = step::FusedKind::Beside;
+  if (arithmetic_ || states_ == 0 || (!grad_bf16_ && !grad_.is_direct())) return;
+  const Way way = changed_[1].way;
+  for (size_t k = 0; k < states_; ++k) {
+    if (changed_[1 + k].way != way) return;
+  }
+  if (way != Way::codes && way != Way::fp32) return;
+  if (writing_ == Writing::kahan) {
+    fused_kind_.beside = Beside::compensation;
+  } else if (writing_ == Writing::split && (split_.extra == 8 || split_.extra == 16)) {
+    fused_kind_.beside = split_.extra == 8 ? Beside::extra8 : Beside::extra16;
+  } else if (writing_ != Writing::plain) {
+    return;
+  }
+  fused_kind_.same = same_;
+  fused_kind_.stochastic = random_;
+  fused_kind_.state_bf16 = way == Way::codes;
+  fused_kind_.grad_bf16 = grad_bf16_;
+  fused_ = step::fused_step(node_.optimizer, fused_kind_);
+}
+
 void UpdateStep::begin(const RunContext& context) {
   const float clip = node_.norm ? context.as<const float>(node_.norm)[1] : 1.0f;
   scalars_ = node_.scalars(*plan_, *context.state, clip);
@@ -166,6 +189,7 @@ float* UpdateStep::values(const RunContext& context, const Changed& one, size_t 
 
 void UpdateStep::run(const RunContext& context, size_t first, size_t n, uint8_t* bytes, Found& found) const {
   Scratch scratch(bytes);
+  if (fused_ && run_fused(context, first, n, scratch, found)) return;
   step::DecreaseRun run{};
   run.optimizer = &node_.optimizer;
   run.scalars = &scalars_;
@@ -202,6 +226,38 @@ void UpdateStep::run(const RunContext& context, size_t first, size_t n, uint8_t*
   write_weight(context, first, n, run.weight, scratch, found);
 }
 
+bool UpdateStep::run_fused(const RunContext& context, size_t first, size_t n, Scratch& scratch,
+                           Found& found) const {
+  step::FusedKind kind = fused_kind_;
+  kind.weight = &codes_;
+  kind.bf16 = &bf16_;
+  step::FusedRun run{};
+  run.n = n;
+  run.grad = grad_bf16_ ? static_cast<const void*>(context.as<uint16_t>(node_.grad) + first)
+                        : context.as<float>(node_.grad) + first;
+  for (size_t k = 0; k < states_; ++k) {
+    const TensorId id = node_.states[k];
+    run.state[k] = kind.state_bf16 ? static_cast<void*>(context.as<uint16_t>(id) + first)
+                                   : context.as<float>(id) + first;
+  }
+  run.weight = context.as<uint16_t>(node_.weight) + first;
+  if (writing_ == Writing::kahan) {
+    run.beside = context.as<uint16_t>(node_.compensation) + first;
+    run.compensation_stats = &found.stats[compensation()];
+  } else if (writing_ == Writing::split) {
+    run.beside = split_arrays(context, first, scratch).side;
+    read_side(context, first, n, scratch);
+  }
+  if (random_) kernels::table().random_words(key_, first, n, scratch.random);
+  run.random = scratch.random;
+  run.counts = &found.counts;
+  run.weight_stats = &found.stats[0];
+  run.state_stats = &found.stats[1];
+  if (!fused_(node_.optimizer, scalars_, kind, run)) return false;
+  if (writing_ == Writing::split) write_side(context, first, n, scratch);
+  return true;
+}
+
 uint8_t* UpdateStep::split_side(const RunContext& context, size_t first) const {
   return reinterpret_cast<uint8_t*>(
       stored_slice(split_, context.bytes(node_.weight), elements_, first).side.data());
@@ -210,6 +266,20 @@ uint8_t* UpdateStep::split_side(const RunContext& context, size_t first) const {
 step::SplitArrays UpdateStep::split_arrays(const RunContext& context, size_t first, Scratch& scratch) const {
   void* side = side_in_place(split_) ? split_side(context, first) : static_cast<void*>(scratch.side);
   return {context.as<uint16_t>(node_.weight) + first, side, side_bytes(split_)};
+}
+
+// Extra bits that do not lie as the loops take them, to and from where they do.
+void UpdateStep::read_side(const RunContext& context, size_t first, size_t n, Scratch& scratch) const {
+  if (!side_in_place(split_)) unpack(split_side(context, first), n, split_, scratch.side);
+}
+
+void UpdateStep::write_side(const RunContext& context, size_t first, size_t n, Scratch& scratch) const {
+  const auto bits = static_cast<size_t>(split_.side_bits());
+  uint8_t* side = split_side(context, first);
+  if (!side_in_place(split_)) pack(scratch.side, n, split_, side);
+  // Bits past the last value are zero.
+  if (const size_t used = (n * bits + 7) / 8, all = (used + 3) / 4 * 4; used < all)
+    std::memset(side + used, 0, all - used);
 }
 
 const float* UpdateStep::read_weight(const RunContext& context, size_t first, size_t n,
@@ -221,7 +291,7 @@ const float* UpdateStep::read_weight(const RunContext& context, size_t first, si
     return values(context, weight, first, nullptr);
   } else if (writing_ == Writing::split) {
     const step::SplitArrays arrays = split_arrays(context, first, scratch);
-    if (!side_in_place(split_)) unpack(split_side(context, first), n, split_, scratch.side);
+    read_side(context, first, n, scratch);
     step::read_split(spec_, split_.extra, n, arrays, scratch.weight);
   } else {
     kernels::table().decode({&spec_, context.as<uint16_t>(weight.id) + first, 2, scratch.weight, n, false});
@@ -247,12 +317,7 @@ void UpdateStep::write_weight(const RunContext& context, size_t first, size_t n,
   if (writing_ == Writing::split) {
     const step::SplitArrays arrays = split_arrays(context, first, scratch);
     step::write_split(run, spec_, split_.extra, arrays);
-    const auto bits = static_cast<size_t>(split_.side_bits());
-    uint8_t* side = split_side(context, first);
-    if (!side_in_place(split_)) pack(scratch.side, n, split_, side);
-    // Bits past the last value are zero.
-    if (const size_t used = (n * bits + 7) / 8, all = (used + 3) / 4 * 4; used < all)
-      std::memset(side + used, 0, all - used);
+    write_side(context, first, n, scratch);
     return;
   }
   if (writing_ == Writing::any_kahan) {

@@ -1,6 +1,7 @@
 // One update node on the CPU: which loops serve its storages, and one piece of it. fp32 and the common 16-bit storages
-// are read and written where they lie; others are decoded to buffers of the thread and encoded from there. A tensor whose
-// storage looks at all of it before it writes is decoded whole before the pieces, and written after them.
+// are read and written where they lie, the most common ones in two loops; others are decoded to buffers of the
+// thread and encoded from there. A tensor whose storage looks at all of it before it writes is decoded whole before
+// the pieces, and written after them.
 #pragma once
 
 #include <array>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "ulp/backend/access.h"
+#include "ulp/backend/cpu/fused_loops.h"
 #include "ulp/backend/cpu/step_loops.h"
 #include "ulp/backend/update.h"
 
@@ -53,12 +55,16 @@ class UpdateStep {
   Changed changed(const Problem& problem, const Node& node, TensorId id, Round mode,
                   Workspace& workspace) const;
   void choose_writing(const Problem& problem);
+  void choose_fused();
   size_t compensation() const { return 1 + states_; }
+  bool run_fused(const RunContext& context, size_t first, size_t n, Scratch& scratch, Found& found) const;
   float* values(const RunContext& context, const Changed& one, size_t first, float* buffer) const;
   const float* read_weight(const RunContext& context, size_t first, size_t n, Scratch& scratch) const;
   void write_weight(const RunContext& context, size_t first, size_t n, const float* before, Scratch& scratch,
                     Found& found) const;
   step::SplitArrays split_arrays(const RunContext& context, size_t first, Scratch& scratch) const;
+  void read_side(const RunContext& context, size_t first, size_t n, Scratch& scratch) const;
+  void write_side(const RunContext& context, size_t first, size_t n, Scratch& scratch) const;
   uint8_t* split_side(const RunContext& context, size_t first) const;
 
   const PlanContext* plan_;
@@ -74,6 +80,8 @@ class UpdateStep {
   step::Codes codes_{}, bf16_{};
   bool same_ = false, random_ = false;
   Split split_{};
+  step::FusedKind fused_kind_;
+  step::FusedStep fused_;
   // Of this step.
   UpdateScalars scalars_{};
   RoundKey key_{};

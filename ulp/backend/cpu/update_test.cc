@@ -41,7 +41,9 @@ struct Manner {
   }
 };
 
-enum class Values : uint8_t { ordinary, special };
+// Rare ones are special at either end of every kEnds elements, in one tensor at a time.
+enum class Values : uint8_t { ordinary, special, rare };
+constexpr size_t kEnds = 1024;
 
 // Parameters of several sizes with their gradients and the nodes that change them.
 struct Parameters {
@@ -115,6 +117,9 @@ struct Parameters {
         if (values == Values::special && (k + seed) % 13 == 5) {
           numbers[k] = specials[(k / 13 + seed) % std::size(specials)];
         }
+        const size_t part = k / kEnds, end = (part + seed) % 2 == 0 ? 0 : kEnds - 1;
+        if (values == Values::rare && part % 5 == seed % 5 && k % kEnds == end)
+          numbers[k] = specials[(part / 5 + 4 * seed) % std::size(specials)];
         if (graph[id].kind == Kind::optimizer && !compensation) numbers[k] = std::abs(numbers[k]);
       }
       rig.set(id, numbers);
@@ -210,6 +215,23 @@ TEST_P(UpdateKernel, GivesTheReferencesBitsOf16BitWeights) {
         for (const Overflow overflow : {Overflow::saturate, Overflow::infinity}) {
           manner.overflow = overflow;
           compare(config(), manner, Values::special, kSmall);
+        }
+      }
+    }
+  }
+}
+
+// Loops for numbers that nothing happens to must see the one to which something does.
+TEST_P(UpdateKernel, GivesTheReferencesBitsAroundSingleSpecials) {
+  for (const char* format : {"bf16", "fp16", "bf16+16", "bf16+8", "bf16+8sr", "fp16+8", "fp16+8sr"}) {
+    for (const int rule : {0, 1, 2, 3}) {
+      const bool plain = std::string_view(format).find('+') == std::string_view::npos;
+      if (!plain && rule > 0) continue;
+      for (const char* state : {"fp32", "bf16"}) {
+        for (const char* grad : {"fp32", "bf16"}) {
+          Manner manner{format, state, grad, rule >= 2, rule % 2 == 1};
+          if (std::string_view(grad) == "fp32") manner.overflow = Overflow::infinity;
+          compare(config(), manner, Values::rare, {25 * kEnds, kEnds + 2});
         }
       }
     }

@@ -1,4 +1,4 @@
-// Normalisation over a batch (each channel) and over a layer (each row). Statistics are fp32.
+// Normalisation over a batch (each channel) and over a layer (each row). Statistics of a batch are fp32; running ones are state.
 #pragma once
 
 #include <string>
