@@ -124,7 +124,8 @@ std::string start_text(const StartReport& r) {
   const auto row = [&](std::string_view name, size_t bytes) {
     text += fmt::format("  {:<16}{:>10}\n", name, size_text(bytes));
   };
-  text += "planned memory\n";
+  text += fmt::format("planned memory, with {:.2f} bytes of weight and state a parameter\n",
+                      r.state_bytes_per_parameter);
   row("weights", r.bytes.weights);
   row("optimizer state", r.bytes.optimizer);
   row("activations", r.bytes.activations);

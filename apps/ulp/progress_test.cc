@@ -39,6 +39,7 @@ StartReport start() {
   r.total_steps = 200;
   r.steps_per_epoch = 100;
   r.bytes = {1 << 20, 2 << 20, 30 << 20, 1536, 0};
+  r.state_bytes_per_parameter = 8.03;
   r.threads = 2;
   return r;
 }
@@ -132,7 +133,7 @@ TEST(Progress, StartSaysWhatIsPlanned) {
   EXPECT_EQ(text,
             "resnet20 on fashion-mnist: 269722 parameters, 60000 training and 10000 test examples\n"
             "200 steps, 100 an epoch, on 2 threads; written to runs/x\n"
-            "planned memory\n"
+            "planned memory, with 8.03 bytes of weight and state a parameter\n"
             "  weights            1.0 MiB\n"
             "  optimizer state    2.0 MiB\n"
             "  activations       30.0 MiB\n"
