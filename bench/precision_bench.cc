@@ -68,7 +68,7 @@ void check_ranges(Measured& measured, uint64_t step) {
   measured.file->write(record, kRounds, false);
 }
 
-void measure(const std::string& model, int64_t batch, int64_t channels) {
+void measure_policy(const std::string& model, int64_t batch, int64_t channels) {
   EngineOptions options;
   options.model.name = model;
   options.model.batch = batch;
@@ -124,4 +124,4 @@ void measure(const std::string& model, int64_t batch, int64_t channels) {
 }  // namespace
 }  // namespace ulp
 
-int main(int argc, char** argv) { return ulp::run_bench(argc, argv, ulp::measure); }
+int main(int argc, char** argv) { return ulp::run_bench(argc, argv, ulp::measure_policy); }

@@ -12,7 +12,6 @@
 #include <functional>
 #include <map>
 #include <numeric>
-#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -22,6 +21,7 @@
 #include "ulp/data/loader.h"
 #include "ulp/train/engine.h"
 #include "ulp/train/init.h"
+#include "ulp/train/profile.h"
 
 namespace ulp {
 namespace {
@@ -100,28 +100,11 @@ class Convolution {
 
 bool is_convolution(const Node& node) { return node.op->name.starts_with("conv2d"); }
 
-// What the steps other than convolutions read and write, each tensor once for each step.
-size_t bytes_moved(const Plan& plan) {
+// What the steps other than convolutions read and write.
+size_t bytes_of_the_rest(const Plan& plan) {
   size_t bytes = 0;
   for (const PlanStep& step : plan.steps()) {
-    if (is_convolution(plan.graph()[step.roots[0]])) continue;
-    std::set<int32_t> read, written;
-    for (const auto* nodes : {&step.roots, &step.inlined}) {
-      for (const NodeId id : *nodes) {
-        for (const TensorId in : plan.graph()[id].in) {
-          if (plan.place(in).home != Home::nowhere) read.insert(plan.place(in).root.index);
-        }
-      }
-    }
-    for (const NodeId id : step.roots) {
-      for (const TensorId out : plan.graph()[id].out) {
-        written.insert(plan.place(out).root.index);
-        if (is_state(plan.graph()[out].kind)) read.insert(out.index);
-      }
-    }
-    for (const auto* set : {&read, &written}) {
-      for (const int32_t index : *set) bytes += plan.place(TensorId{index}).bytes;
-    }
+    if (!is_convolution(plan.graph()[step.roots[0]])) bytes += moved_bytes(plan, step);
   }
   return bytes;
 }
@@ -197,7 +180,7 @@ void measure_step(const std::string& model, int64_t batch, int64_t channels) {
     by_kind[kinds[i]] += time;
   }
   const double rate = copy_rate();
-  const size_t bytes = bytes_moved(plan);
+  const size_t bytes = bytes_of_the_rest(plan);
   const double moving = static_cast<double>(bytes) / rate, step = median(steps);
   fmt::print("{} fp32, batch {}, {} threads, {} parameters\n", model, batch, thread_count(),
              plan.graph().parameters());

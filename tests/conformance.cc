@@ -11,6 +11,7 @@
 #include <memory>
 #include <random>
 
+#include "tests/guarded.h"
 #include "ulp/backend/access.h"
 #include "ulp/backend/ref/reference.h"
 #include "ulp/base/parallel.h"
@@ -23,30 +24,6 @@ namespace {
 using Bytes = std::vector<uint8_t>;
 
 size_t number(TensorId id) { return static_cast<size_t>(id.index); }
-
-// Memory between guards, aligned, and its size.
-class Guarded {
- public:
-  Guarded(size_t size, uint8_t fill) : memory_(size + 2 * kGuard + kMemoryAlignment, fill), size_(size) {
-    const auto address = reinterpret_cast<uintptr_t>(memory_.data());
-    data_ = memory_.data() + (kMemoryAlignment - address % kMemoryAlignment) % kMemoryAlignment + kGuard;
-    std::fill_n(data_ - kGuard, kGuard, kMark);
-    std::fill_n(data_ + size_, kGuard, kMark);
-  }
-  uint8_t* data() const { return data_; }
-  bool whole() const {
-    const auto marked = [](uint8_t byte) { return byte == kMark; };
-    return std::all_of(data_ - kGuard, data_, marked) &&
-           std::all_of(data_ + size_, data_ + size_ + kGuard, marked);
-  }
-
- private:
-  static constexpr size_t kGuard = 128;
-  static constexpr uint8_t kMark = 0xA5;
-  Bytes memory_;
-  size_t size_;
-  uint8_t* data_;
-};
 
 constexpr uint8_t kGarbage = 0xFF;  // floats of it are NaN
 
@@ -113,14 +90,16 @@ class Bench {
   }
 
   void check(const Backend& backend) {
+    Device& device = device_of(backend);
     for (const auto& roots : units_) {
       const Node& node = graph()[roots[0]];
-      const Result expected = run(*kernels(reference_backend(), roots).front(), roots, formats_, 1);
+      const Result expected =
+          run(*kernels(reference_backend(), roots).front(), roots, formats_, 1, host_device());
       if (const std::optional<Rule> rule = rule_of(node.op->name); !rule) {
         ADD_FAILURE() << "no rule for " << node.op->name;
       } else {
         const Goal goal = make_goal(*rule, roots, expected);
-        for (const KernelDef* kernel : kernels(backend, roots)) check_kernel(*kernel, goal, roots);
+        for (const KernelDef* kernel : kernels(backend, roots)) check_kernel(*kernel, goal, roots, device);
       }
       keep(expected);
     }
@@ -239,7 +218,7 @@ class Bench {
   }
 
   PlanContext plan(std::span<const TensorFormat> formats) const {
-    return {graph(), formats, scheme_.round, scheme_.overflow, size_t{64} << 20, scheme_.accumulator};
+    return {graph(), formats, scheme_.round, scheme_.overflow, scheme_.workspace, scheme_.accumulator};
   }
 
   // All kernels but the reference that take it; the reference where it is alone.
@@ -257,7 +236,7 @@ class Bench {
   }
 
   Result run(const KernelDef& kernel, const std::vector<NodeId>& roots, std::span<const TensorFormat> formats,
-             int threads) {
+             int threads, Device& device) {
     set_thread_count(threads);
     const PlanContext context = plan(formats);
     const Problem problem{context, {}, roots, {}};
@@ -286,7 +265,11 @@ class Bench {
     run.state = &state_;
     run.workspace = workspace.data();
     run.stats = result.stats.data();
-    task->run(run);
+    if (device.on_host()) {
+      task->run(run);
+    } else {
+      run_there(device, *task, roots, outputs, workspace, result, run);
+    }
     EXPECT_TRUE(workspace.whole()) << where_ << ": " << problem.root().name << " wrote beyond its workspace";
     for (size_t k = 0; k < outputs.size(); ++k) {
       EXPECT_TRUE(outputs[k].whole()) << where_ << ": wrote beyond " << graph()[result.ids[k]].name;
@@ -294,6 +277,33 @@ class Bench {
           stored(graph()[result.ids[k]], formats[number(result.ids[k])].storage, outputs[k].data()));
     }
     return result;
+  }
+
+  void run_there(Device& device, Task& task, const std::vector<NodeId>& roots,
+                 const std::vector<Guarded>& outputs, const Guarded& workspace, Result& result,
+                 RunContext& run) const {
+    There there(device);
+    std::vector<uint8_t*> data(graph().tensor_count());
+    std::vector<const void*> feeds(graph().tensor_count());
+    for (const NodeId root : roots) {
+      for (const TensorId in : graph()[root].in)
+        data[number(in)] = there.take(memory_[number(graph().bytes_of(in))]);
+    }
+    for (size_t k = 0; k < outputs.size(); ++k) {
+      const TensorId id = result.ids[k];
+      data[number(id)] = there.take(outputs[k]);
+      if (graph()[graph()[id].producer].in.empty())
+        feeds[number(id)] = there.take(feed_data_[number(id)], sizeof(float) * graph()[id].elements());
+    }
+    run.data = data;
+    run.feeds = feeds;
+    run.workspace = there.take(workspace);
+    run.state = reinterpret_cast<const StepState*>(there.take(&state_, sizeof state_));
+    const size_t bytes = sizeof(EncodeStats) * result.stats.size();
+    run.stats = reinterpret_cast<EncodeStats*>(there.take(result.stats.data(), bytes));
+    there.run(task, run);
+    there.bring();
+    device.download(result.stats.data(), reinterpret_cast<const uint8_t*>(run.stats), bytes);
   }
 
   // What a kernel is held to; `exact` and `allowed` where results have a bound.
@@ -307,25 +317,26 @@ class Bench {
     Goal goal{expected, {}, {}, formats_};
     if (rule.allowed == nullptr || (is_product(rule.op) && scheme_.accumulator)) return goal;
     for (const TensorId out : expected.ids) goal.wide[number(out)] = {parse_storage("fp32"), {}};
-    goal.exact = run(*kernels(reference_backend(), roots).front(), roots, goal.wide, 1);
+    goal.exact = run(*kernels(reference_backend(), roots).front(), roots, goal.wide, 1, host_device());
     for (const NodeId root : roots) {
       for (std::vector<double>& bounds : rule.allowed(view(root))) goal.allowed.push_back(std::move(bounds));
     }
     return goal;
   }
 
-  void check_kernel(const KernelDef& kernel, const Goal& goal, const std::vector<NodeId>& roots) {
+  void check_kernel(const KernelDef& kernel, const Goal& goal, const std::vector<NodeId>& roots,
+                    Device& device) {
     SCOPED_TRACE(fmt::format("{}: {} by {}/{}", where_, graph()[roots[0]].name, kernel.op, kernel.name));
     // Primitives of a library may be cut in another way on another number of threads.
     const bool library = kernel.name == "onednn";
-    const Result one = run(kernel, roots, formats_, 1), two = run(kernel, roots, formats_, 2);
+    const Result one = run(kernel, roots, formats_, 1, device), two = run(kernel, roots, formats_, 2, device);
     if (!library) expect_same(one, two, "one thread and two");
     if (goal.allowed.empty()) {
       expect_same(goal.expected, two, "the reference and the kernel", moves_codes(roots[0]));
       return;
     }
-    expect_close(kernel, goal, roots, two, 2);
-    if (library) expect_close(kernel, goal, roots, one, 1);
+    expect_close(kernel, goal, roots, two, 2, device);
+    if (library) expect_close(kernel, goal, roots, one, 1, device);
     for (const TensorId in : graph()[roots[0]].in) {
       expect_events(goal.expected.stats[number(in)], two.stats[number(in)], "reading " + graph()[in].name);
     }
@@ -381,7 +392,7 @@ class Bench {
   }
 
   void expect_close(const KernelDef& kernel, const Goal& goal, const std::vector<NodeId>& roots,
-                    const Result& result, int threads) {
+                    const Result& result, int threads, Device& device) {
     ASSERT_EQ(goal.allowed.size(), result.ids.size());
     for (size_t k = 0; k < result.ids.size(); ++k) {
       const TensorId out = result.ids[k];
@@ -405,7 +416,7 @@ class Bench {
       }
       // Every code of such a storage hangs on the whole tensor. So the kernel is asked for fp32, that is held to the
       // bound, and encoding it must give what the kernel stores.
-      const Result own = run(kernel, roots, goal.wide, threads);
+      const Result own = run(kernel, roots, goal.wide, threads, device);
       expect_within(out, parse_format("fp32"), own.outputs[k], {}, middle, allowed);
       const std::vector<float> values = floats_of(own.outputs[k]);
       const StorageSize size = storage_size(storage, values.size());

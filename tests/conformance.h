@@ -33,6 +33,7 @@ struct Scheme {
   bool required = false;  // every kernel must have been checked in it
   Overflow overflow = Overflow::saturate;
   std::optional<FloatFormat> accumulator = {};
+  size_t workspace = size_t{64} << 20;  // what tasks should keep below
 };
 std::span<const Scheme> schemes();
 
@@ -63,6 +64,10 @@ class Sketch {
   std::string fresh(std::string_view what);
   int names_ = 0;
 };
+
+// Those that this program is linked with (conformance_host.cc, cuda/conformance_cuda.cc).
+using BackendOf = const Backend& (*)();
+std::span<const BackendOf> tested_backends();
 
 struct Case {
   std::string name;

@@ -15,8 +15,8 @@ const std::vector<Shape> kAnyShapes = {{1, 1},       {1, 1, 1, 1},   {1000, 1},
                                        {7, 4096},    {2, 4099},      {2, 31, 37, 17}};
 const std::vector<Shape> kRowShapes = {{1, 1},   {1, 17},    {5, 3},       {64, 10},
                                        {9, 130}, {2, 3, 17}, {2, 3, 5, 1}, {3, 1000}};
-const std::vector<Shape> kImageShapes = {{1, 1, 1, 1}, {2, 1, 1, 17},  {1, 7, 5, 1},
-                                         {3, 6, 9, 3}, {2, 11, 8, 17}, {1, 5, 5, 130}};
+const std::vector<Shape> kImageShapes = {{1, 1, 1, 1},   {2, 1, 1, 17},  {1, 7, 5, 1}, {3, 6, 9, 3},
+                                         {2, 11, 8, 17}, {1, 5, 5, 130}, {2, 7, 6, 16}};
 
 constexpr size_t kLarge = 100000;  // elements of all tensors of a case
 
@@ -66,9 +66,14 @@ void add_elementwise(Cases& cases) {
 // ---- moves ----
 
 void add_moves(Cases& cases) {
-  // Widths of a byte, of a few, of a cache line and of more, in one row.
-  for (const std::vector<int64_t>& widths :
-       {std::vector<int64_t>{1, 1}, {3, 17, 130}, {1, 2, 4, 16}, {64, 65}, {700, 5}}) {
+  // Widths of a byte, of a few, of a cache line and of more, in one row; whole groups of eight; many parts.
+  for (const std::vector<int64_t>& widths : {std::vector<int64_t>{1, 1},
+                                             {3, 17, 130},
+                                             {1, 2, 4, 16},
+                                             {64, 65},
+                                             {700, 5},
+                                             {8, 24, 40},
+                                             std::vector<int64_t>(20, 3)}) {
     add_both(cases, "concat of " + std::to_string(widths.front()) + " and " + std::to_string(widths.back()),
              [=](Sketch& s) {
                std::vector<TensorId> parts;
@@ -144,7 +149,11 @@ void add_products(Cases& cases) {
       conv({1, 5, 5, 130}, 34, 3, 1, 1, 1, false), conv({1, 4, 4, 34}, 130, 1, 1, 0, 1, false),
       conv({2, 12, 12, 1}, 6, 5, 1, 2, 1, true),   conv({1, 3, 3, 8}, 4, 7, 1, 3, 1, false),
       conv({4, 1, 9, 5}, 3, 3, 1, 1, 1, true),     conv({2, 9, 9, 32}, 32, 3, 2, 1, 32, true),
-      conv({3, 6, 6, 16}, 16, 3, 1, 1, 1, false),
+      conv({3, 6, 6, 16}, 16, 3, 1, 1, 1, false),  conv({1, 19, 5, 58}, 58, 3, 1, 1, 58, true),
+      conv({3, 8, 7, 58}, 58, 3, 2, 1, 58, false), conv({3, 10, 9, 72}, 72, 3, 1, 1, 72, false),
+      conv({1, 1, 1, 8}, 8, 3, 2, 1, 8, false),    conv({2, 7, 6, 24}, 24, 5, 1, 2, 24, true),
+      conv({1, 18, 3, 6}, 6, 5, 2, 2, 6, false),   conv({1, 8, 9, 10}, 10, 7, 3, 2, 10, false),
+      conv({2, 5, 4, 12}, 12, 3, 1, 0, 12, true),
   };
   for (const ConvCase& one : convs) {
     const ConvOptions& o = one.options;

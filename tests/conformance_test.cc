@@ -1,4 +1,4 @@
-// Every operator on every backend against the reference. Another backend is one more entry of kBackends, another
+// Every operator on every backend against the reference. Another backend is one more entry of tested_backends, another
 // operator a rule in conformance_bounds.cc and a case in conformance_cases.cc; what is forgotten fails.
 #include "tests/conformance.h"
 
@@ -12,15 +12,11 @@
 #include <tuple>
 #include <vector>
 
-#include "ulp/backend/cpu/cpu.h"
 #include "ulp/backend/ref/reference.h"
 #include "ulp/base/parallel.h"
 
 namespace ulp::conformance {
 namespace {
-
-using BackendOf = const Backend& (*)();
-constexpr BackendOf kBackends[] = {cpu_backend};
 
 constexpr int kMostFailures = 20;
 
@@ -51,13 +47,14 @@ std::string test_name(const testing::TestParamInfo<std::tuple<BackendOf, size_t>
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, ConformanceTest,
-                         testing::Combine(testing::ValuesIn(kBackends),
+                         testing::Combine(testing::ValuesIn(tested_backends().begin(),
+                                                            tested_backends().end()),
                                           testing::Range(size_t{0}, schemes().size())),
                          test_name);
 
 // A kernel that no case reaches would be held to nothing.
 TEST(Conformance, EveryKernelIsReachedInEveryRequiredScheme) {
-  for (const BackendOf backend : kBackends) {
+  for (const BackendOf backend : tested_backends()) {
     for (const Scheme& scheme : schemes()) {
       if (!scheme.required) continue;
       std::set<Checked> seen;
@@ -65,7 +62,9 @@ TEST(Conformance, EveryKernelIsReachedInEveryRequiredScheme) {
         for (const Checked& checked : reached(one, scheme, backend())) seen.insert(checked);
       }
       for (const KernelDef& kernel : backend().kernels) {
-        if (kernel.name == "reference" || kernel.name == (scheme.accumulator ? "onednn" : "narrow")) continue;
+        const bool wide = kernel.name == "onednn" || kernel.name == "cudnn" || kernel.name == "cublaslt" ||
+                          kernel.name == "depthwise";
+        if (kernel.name == "reference" || (scheme.accumulator ? wide : kernel.name == "narrow")) continue;
         EXPECT_TRUE(seen.contains({kernel.op, kernel.name}))
             << "no case reaches " << kernel.op << "/" << kernel.name << " of " << backend().name << " in "
             << scheme.name;

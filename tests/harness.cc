@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "ulp/backend/cpu/cpu.h"
 #include "ulp/backend/runner.h"
@@ -72,29 +71,33 @@ bool outlives_run(const TensorInfo& tensor, int micro_batches) {
   return is_state(tensor.kind) || (tensor.kind == Kind::grad_sum && micro_batches > 1);
 }
 
+// On any device: what is looked at here is a copy.
 class GuardedArena {
  public:
-  GuardedArena(Memory& memory, size_t bytes) : block_(memory.allocate(bytes + 2 * kRedZone)), bytes_(bytes) {}
+  GuardedArena(Memory& memory, size_t bytes)
+      : block_(memory.allocate(bytes + 2 * kRedZone)), copy_(bytes + 2 * kRedZone) {}
   uint8_t* data() const { return block_.data() + kRedZone; }
   // Nothing may be read in a run that it has not written.
   void poison(uint8_t with) {
     poison_ = with;
-    std::memset(block_.data(), with, bytes_ + 2 * kRedZone);
+    std::fill(copy_.begin(), copy_.end(), with);
+    block_.device().upload(block_.data(), copy_.data(), copy_.size());
   }
-  bool guards_are_whole() const {
+  bool guards_are_whole() {
+    block_.device().download(copy_.data(), block_.data(), copy_.size());
     const auto poisoned = [this](uint8_t byte) { return byte == poison_; };
-    return std::all_of(block_.data(), data(), poisoned) &&
-           std::all_of(data() + bytes_, data() + bytes_ + kRedZone, poisoned);
+    return std::all_of(copy_.begin(), copy_.begin() + kRedZone, poisoned) &&
+           std::all_of(copy_.end() - kRedZone, copy_.end(), poisoned);
   }
 
  private:
   Block block_;
-  size_t bytes_;
+  Bytes copy_;
   uint8_t poison_ = 0;
 };
 
 void expect_planned_memory(const Plan& plan, const Memory& memory) {
-  EXPECT_EQ(memory.peak(), plan.peak_bytes() + 2 * kRedZone);
+  EXPECT_EQ(memory.peak(), plan.peak_bytes() + Executor::device_bytes(plan) + 2 * kRedZone);
   EXPECT_EQ(plan.bytes().total(), plan.peak_bytes());
   EXPECT_GE(plan.step_bytes(), plan.step_bytes_bound());
 }
@@ -160,7 +163,7 @@ Trained run_plan(const TrainingGraph& made, const std::vector<TensorFormat>& for
   options.results.push_back(made.net.sums);
   options.micro_batches = made.micro_batches;
   const Plan plan(graph, formats, options);
-  Memory memory;
+  Memory memory(device_of(*options.backend));
   State state(memory);
   state.add(plan, kStateSeed);
   GuardedArena arena(memory, plan.step_bytes());
@@ -170,8 +173,8 @@ Trained run_plan(const TrainingGraph& made, const std::vector<TensorFormat>& for
   Trained run;
   const auto keep = [&](TensorId id, const std::string& name) {
     ASSERT_NE(plan.place(id).home, Home::nowhere) << name;
-    const auto* data = reinterpret_cast<const uint8_t*>(executor.result(id).data());
-    run.bits[name] = stored(graph[id], formats[static_cast<size_t>(id.index)].storage, data);
+    const Storage& storage = formats[static_cast<size_t>(id.index)].storage;
+    run.bits[name] = stored(graph[id], storage, executor.bytes(id).data());
   };
   for (int step = 0; step < kSteps; ++step) {
     for (int micro_batch = 0; micro_batch < made.micro_batches; ++micro_batch) {
@@ -184,7 +187,7 @@ Trained run_plan(const TrainingGraph& made, const std::vector<TensorFormat>& for
   }
   for (const TensorId id : results) keep(id, "result " + graph[id].name);
   for (const auto& [name, slot] : state.slots()) {
-    run.bits[name] = stored(graph[graph.find(name)], slot.storage, slot.block.data());
+    run.bits[name] = stored(graph[graph.find(name)], slot.storage, slot.bytes().data());
   }
   run.stats.assign(executor.stats().begin(), executor.stats().end());
   for (size_t i = 0; i < run.stats.size(); ++i) run.stats[i].merge(executor.update_stats()[i]);

@@ -20,6 +20,7 @@ void add_lab_command(CLI::App& program);
 void add_least_squares_command(CLI::App& lab);   // of lab
 void add_memory_profile_command(CLI::App& lab);  // of lab
 void add_update_costs_command(CLI::App& lab);    // of lab
+void add_bench_command(CLI::App& program);
 void add_demo_command(CLI::App& program);
 void add_sweep_command(CLI::App& program);
 void add_tune_command(CLI::App& program);

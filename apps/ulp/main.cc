@@ -62,6 +62,7 @@ void run(int argc, char** argv) {
   ulp::add_doctor_command(program);
   ulp::add_sensitivity_command(program);
   ulp::add_lab_command(program);
+  ulp::add_bench_command(program);
   ulp::add_demo_command(program);
   ulp::add_sweep_command(program);
   ulp::add_tune_command(program);

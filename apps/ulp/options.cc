@@ -70,4 +70,11 @@ void add_run_options(CLI::App& command, RunOptions& options, std::initializer_li
   }
 }
 
+void add_named_options(CLI::App& command, RunOptions& options,
+                       std::initializer_list<std::string_view> names) {
+  for (const ConfigField& field : config_fields()) {
+    if (std::find(names.begin(), names.end(), field.name) != names.end()) add_field(command, options, field);
+  }
+}
+
 }  // namespace ulp

@@ -35,5 +35,7 @@ struct RunOptions {
 void add_run_options(CLI::App& command, RunOptions& options);
 // A flag for each row of some groups of the table, and no file.
 void add_run_options(CLI::App& command, RunOptions& options, std::initializer_list<std::string_view> groups);
+// A flag for each row of these names, in the table's order, and no file.
+void add_named_options(CLI::App& command, RunOptions& options, std::initializer_list<std::string_view> names);
 
 }  // namespace ulp

@@ -1,6 +1,7 @@
 // `ulp plan`: every tensor of a training step with its format, and the memory it will take, before anything runs.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <map>
 #include <memory>
@@ -22,7 +23,8 @@ namespace {
 struct PlanCommandOptions {
   EngineOptions engine;
   RunOptions precision;
-  std::string input = "3x32x32", workspace = "64MB", save, optimizer = "sgd";
+  std::string input = "3x32x32", workspace = "64MB", tensor_core = "on", save, optimizer = "sgd";
+  bool tf32 = false, fp8_native = false;
   double clip_norm = 0;
   bool choices = false;
   bool json = false, steps = false;
@@ -114,6 +116,19 @@ void print_steps(const Plan& plan) {
   fmt::print("\n");
 }
 
+// Where there was a choice of units for products: which, and why.
+void print_products(const Plan& plan) {
+  const bool any = std::any_of(plan.steps().begin(), plan.steps().end(),
+                               [](const PlanStep& step) { return !step.task->note().empty(); });
+  if (!any) return;
+  fmt::print("\n{:<44}{:<22}{:<11}{}\n", "product", "operator", "kernel", "unit, and why");
+  for (const PlanStep& step : plan.steps()) {
+    const Node& root = plan.graph()[step.roots[0]];
+    if (step.task->note().empty()) continue;
+    fmt::print("{:<44}{:<22}{:<11}{}\n", root.name, root.op->name, step.kernel->name, step.task->note());
+  }
+}
+
 void print_plan(const Engine& engine, const Summary& summary) {
   fmt::print("{:<44}{:<14}{:<17}{:>12}{:>12}{:>7}\n", "tensor", "operator", "kind", "elements", "format",
              "group");
@@ -179,6 +194,10 @@ void plan_command(PlanCommandOptions& options) {
   options.engine.fused_judgement = fused_judgement(config);
   options.engine.may_skip = may_skip(config);
   options.engine.workspace = static_cast<size_t>(config.workspace);
+  find_config_field("tensor_core").set(config, options.tensor_core, "--tensor-core");
+  config.tf32 = options.tf32;
+  config.fp8_native = options.fp8_native;
+  options.engine.units = product_units(config);
   const Engine engine(options.engine);
   const Summary summary = summarize(engine);
   if (!options.save.empty()) save_assignment(options, engine);
@@ -188,6 +207,7 @@ void plan_command(PlanCommandOptions& options) {
   }
   if (options.steps) print_steps(engine.training_plan());
   print_plan(engine, summary);
+  print_products(engine.training_plan());
   fmt::print("\n{}", update_summary(options.engine, engine));
   if (options.choices) fmt::print("\n{}", update_table(options.engine));
 }
@@ -211,13 +231,17 @@ void add_plan_command(CLI::App& program) {
       ->capture_default_str();
   command->add_option("--grad-accum", options->engine.micro_batches, "Micro-batches of a batch")
       ->capture_default_str();
-  command->add_option("--device", options->engine.device, "cpu, or reference: plain loops")
+  command->add_option("--device", options->engine.device, "cpu, cuda, or reference: plain loops")
       ->capture_default_str();
   command->add_option("--kernels", options->engine.kernels,
                       "Force kernels: conv2d=reference,...; also ULP_KERNELS");
   command
       ->add_option("--workspace", options->workspace, "What a kernel should keep below, by working in slices")
       ->capture_default_str();
+  command->add_option("--tensor-core", options->tensor_core, "On a GPU: on, or off for plain fp32")
+      ->capture_default_str();
+  command->add_flag("--tf32", options->tf32, "On a GPU: products of fp32 and S2FP8 tensors in tf32");
+  command->add_flag("--fp8-native", options->fp8_native, "On a GPU: the hardware's 8-bit units");
   command->add_option("--save", options->save, "Write the assignment to a file");
   command->add_flag("--choices", options->choices,
                     "Print the bytes of a parameter for every update rule and format of state too");
@@ -231,6 +255,7 @@ void add_plan_command(CLI::App& program) {
       "  ulp plan --model resnet18 --policy size:0.5 --candidates fp8 --save half.json\n"
       "  ulp plan --model resnet18 --policy peak:300MB\n"
       "  ulp plan --model resnet18 --optimizer adamw --update extra:8 --state 8bit --fused-backward\n"
+      "  ulp plan --model resnet18 --policy size:0.5 --device cuda\n"
       "  ulp plan --model squeezenet --width 0.25 --json");
   command->callback([options] { plan_command(*options); });
 }

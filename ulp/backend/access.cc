@@ -40,10 +40,12 @@ size_t code_offset(const FloatFormat& format, uint64_t first) {
   return static_cast<size_t>(first) * static_cast<size_t>(format.bits()) / 8;
 }
 
-// Infinities are kept where there are any, else numbers saturate.
+// Infinities are kept where there are any.
 Overflow overflow_of(const PlanContext& plan, const FloatFormat& format) {
   return format.has_inf() ? plan.overflow : Overflow::saturate;
 }
+
+}  // namespace
 
 Overflow overflow_of(const PlanContext& plan, const Storage& storage) {
   if (const Plain* plain = std::get_if<Plain>(&storage)) return overflow_of(plan, plain->format);
@@ -52,8 +54,6 @@ Overflow overflow_of(const PlanContext& plan, const Storage& storage) {
   return Overflow::saturate;  // S2FP8 moves everything into range
 }
 
-// Whether the problem has the first node that reads a weight: a weight is rounded at each use, the same way, and counted
-// at one.
 bool first_reader(const Problem& problem, TensorId id) {
   const Graph& graph = problem.graph();
   const TensorId weight = graph.bytes_of(id);
@@ -71,8 +71,6 @@ bool first_reader(const Problem& problem, TensorId id) {
   }
   return false;
 }
-
-}  // namespace
 
 Rounding tensor_rounding(const PlanContext& plan, const TensorInfo& tensor, const Storage& storage,
                          const StepState& state) {
@@ -94,13 +92,19 @@ std::optional<CodecSpec> accumulator_spec(const PlanContext& plan) {
   return make_spec(*plan.accumulator, overflow_of(plan, *plan.accumulator));
 }
 
+TensorFormat read_format(const Problem& problem, TensorId id) {
+  const TensorFormat& format = problem.format(id);
+  const Split* split = std::get_if<Split>(&format.storage);
+  if (split == nullptr || format.operand != Storage(Plain{split->high})) return format;
+  // What its update reported is all there is to report.
+  return {Plain{split->high}, {}};
+}
+
 Reader::Reader(const Problem& problem, TensorId id)
-    : plan_(&problem.plan), id_(id), format_(problem.format(id)), elements_(problem.tensor(id).elements()) {
-  if (const Split* split = std::get_if<Split>(&format_.storage);
-      split != nullptr && format_.operand == Storage(Plain{split->high})) {
-    // What its update reported is all there is to report.
-    format_ = {Plain{split->high}, {}};
-  }
+    : plan_(&problem.plan),
+      id_(id),
+      format_(read_format(problem, id)),
+      elements_(problem.tensor(id).elements()) {
   if (format_.operand) reports_ = first_reader(problem, id);
   direct_ = is_fp32(format_.storage) && !format_.operand;
   granule_ = read_granule(format_.storage, false);

@@ -20,6 +20,15 @@ Rounding tensor_rounding(const PlanContext& plan, const TensorInfo& tensor, cons
 Rounding tensor_rounding(const PlanContext& plan, const TensorInfo& tensor, const Storage& storage,
                          const StepState& state, Round mode);
 
+// What becomes of numbers beyond a storage's range: infinities are kept where there are any, else numbers saturate.
+Overflow overflow_of(const PlanContext& plan, const Storage& storage);
+
+// How operators read a tensor. Split storage whose operand is its high part is that part.
+TensorFormat read_format(const Problem& problem, TensorId id);
+// Whether the problem has the first node that reads a weight: a weight is rounded at each use, the same way, and counted
+// at one.
+bool first_reader(const Problem& problem, TensorId id);
+
 // The codec that narrow sums of products are rounded by; none where they are fp32.
 std::optional<CodecSpec> accumulator_spec(const PlanContext& plan);
 

@@ -22,8 +22,13 @@ ULP_HD constexpr float choose(bool condition, float a, float b) {
   return bits_float(detail::select(mask, float_bits(a), float_bits(b)));
 }
 
-// NaN stays, -0 becomes +0.
-ULP_HD constexpr float relu(float x) { return choose(x <= 0.0f, 0.0f, x); }
+// NaN stays, -0 becomes +0. In integers, from the pattern of -0 to that of minus infinity: for a comparison of numbers a GPU
+// takes its maximum, which makes a NaN of its own of any.
+ULP_HD constexpr float relu(float x) {
+  const uint32_t bits = float_bits(x);
+  const uint32_t mask = 0u - static_cast<uint32_t>(bits - 0x80000000u <= 0x7F800000u);
+  return bits_float(bits & ~mask);
+}
 ULP_HD constexpr float relu_grad(float dout, float out) { return choose(out > 0.0f, dout, 0.0f); }
 
 ULP_HD constexpr float leaky_relu(float x, float slope) {

@@ -21,11 +21,23 @@
 #include "ulp/numeric/rounding.h"
 #include "ulp/numeric/storage.h"
 #include "ulp/optim/rule.h"
+#include "ulp/tensor/device.h"
 
 namespace ulp {
 
 // Bytes of a tensor: codes and what is kept beside them, each aligned.
 size_t tensor_bytes(const TensorInfo& tensor, const Storage& storage);
+
+// On which units of a GPU products may be computed. Tensor cores are taken only where they hold both operands exactly; the
+// other two are looser, and only taken where they are asked for.
+struct ProductUnits {
+  bool tensor_core = true;
+  bool tf32 = false;        // for fp32 and S2FP8, whose numbers it cuts to 10 bits
+  bool fp8_native = false;  // for 8-bit formats that the hardware has, summed in fewer bits
+  bool seldom = false;      // few steps run the plan: a unit that starts at once rather than the fastest
+
+  bool operator==(const ProductUnits&) const = default;
+};
 
 // What every kernel of a plan shares.
 struct PlanContext {
@@ -39,6 +51,7 @@ struct PlanContext {
   std::optional<FloatFormat> accumulator = {};
   // What the operations of optimizer steps are rounded to, each; none: fp32.
   std::optional<FloatFormat> arithmetic = {};
+  ProductUnits units = {};
   // By tensor, the one whose bytes it has: of views, and of copies that change nothing. None: each its own.
   std::span<const TensorId> roots = {};
 
@@ -61,7 +74,9 @@ struct Problem {
   const TensorFormat& format(TensorId id) const { return plan.formats[static_cast<size_t>(id.index)]; }
 };
 
-// What a task gets when it runs.
+// What a task gets when it runs. On a device that is not the host `data`, `feeds`, `state`, `workspace`, `stats` and
+// `updates` point into the device's memory; `data` and `feeds` themselves are arrays on the host, there while the task
+// runs. The task launches its work into the stream and adds to the stats there: `report` is not called.
 class RunContext {
  public:
   // Where a tensor's bytes are, by tensor; null where it has none. The tensor of a source (input, indices, target)
@@ -84,6 +99,7 @@ class RunContext {
 
   EncodeStats* stats = nullptr;     // by tensor
   UpdateCounts* updates = nullptr;  // by tensor; null where nobody asks
+  Stream stream = nullptr;          // null on the host
 };
 
 class Task {
@@ -95,6 +111,8 @@ class Task {
 
   size_t workspace() const { return workspace_; }
   virtual void run(const RunContext& context) = 0;
+  // How it does it, where there was a choice that a user may want to know; else "".
+  virtual std::string note() const { return ""; }
 
  protected:
   size_t workspace_;
@@ -119,11 +137,29 @@ std::unique_ptr<Task> make_one(const Problem& problem) {
   return std::make_unique<Made>(problem);
 }
 
+struct ResidentImages;
+
 struct Backend {
   std::string_view name;
   std::vector<KernelDef> kernels;  // for each operator best first
   bool fuses = false;              // some kernels take problems with inlined nodes
+  // Running statistics, and copies that finish gradients, may come many to a task.
+  bool merges = false;
+  Device* device = nullptr;  // where its tensors live; null: the host
+  // Makes a batch in the device's memory from a set that lies there (ulp/data/resident.h): `numbers` are the epoch and then
+  // the examples. Null: batches are made on the host.
+  void (*fill_batch)(const ResidentImages& set, const uint32_t* numbers, uint32_t count, float* images,
+                     int32_t* labels, Stream stream) = nullptr;
+  // Of a device that is not the host: a task, without a workspace, that sets StepState::skip in the device's memory, to
+  // which RunContext::state leads, where one of these tensors has overflowed or become NaN, or the first of the sums is
+  // not finite.
+  std::unique_ptr<Task> (*make_judge)(const PlanContext& plan, std::span<const TensorId> gradients,
+                                      TensorId sums) = nullptr;
 };
+
+inline Device& device_of(const Backend& backend) {
+  return backend.device == nullptr ? host_device() : *backend.device;
+}
 
 // Which kernel a user wants for which operator: "conv2d=reference,relu=pipeline", "*=reference", "" for the best.
 // From --kernels, or the environment variable ULP_KERNELS.

@@ -1,27 +1,21 @@
 #include "ulp/backend/runner.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "ulp/base/error.h"
-#include "ulp/tensor/memory.h"
+#include "ulp/tensor/stored.h"
 
 namespace ulp {
-namespace {
-
-uint8_t* align(std::vector<uint8_t>& memory) {
-  const auto address = reinterpret_cast<uintptr_t>(memory.data());
-  return memory.data() + (kMemoryAlignment - address % kMemoryAlignment) % kMemoryAlignment;
-}
-
-}  // namespace
-
 NodeRunner::NodeRunner(const Graph& graph, std::vector<TensorFormat> formats, const Backend& backend,
                        const KernelChoice& choice, Round round, Overflow overflow,
                        std::optional<FloatFormat> accumulator)
     : graph_(graph),
+      device_(device_of(backend)),
+      memory_(device_),
       formats_(std::move(formats)),
-      memory_(graph.tensor_count()),
+      blocks_(graph.tensor_count()),
+      feeds_there_(graph.tensor_count()),
+      feed_data_there_(graph.tensor_count()),
       data_(graph.tensor_count()),
       feeds_(graph.tensor_count()),
       stats_(graph.tensor_count()) {
@@ -33,11 +27,11 @@ NodeRunner::NodeRunner(const Graph& graph, std::vector<TensorFormat> formats, co
       formats_[i] = {parse_storage("fp32"), {}};
     formats_[i] = formats_[static_cast<size_t>(graph.format_of(id).index)];
     if (graph[id].alias) continue;
-    memory_[i].resize(tensor_bytes(graph[id], formats_[i].storage) + kMemoryAlignment);
+    blocks_[i] = memory_.allocate(tensor_bytes(graph[id], formats_[i].storage));
   }
   for (size_t i = 0; i < graph.tensor_count(); ++i) {
     const TensorId id{static_cast<int32_t>(i)};
-    data_[i] = align(memory_[static_cast<size_t>(graph.bytes_of(id).index)]);
+    data_[i] = blocks_[static_cast<size_t>(graph.bytes_of(id).index)].data();
   }
   plan_.reset(new PlanContext{graph, formats_, round, overflow});
   plan_->accumulator = accumulator;
@@ -54,37 +48,37 @@ NodeRunner::NodeRunner(const Graph& graph, std::vector<TensorFormat> formats, co
     tasks_.back() = kernel->make(problem);
     workspace = std::max(workspace, tasks_.back()->workspace());
   }
-  workspace_.resize(workspace + kMemoryAlignment);
+  workspace_ = memory_.allocate(workspace);
+  if (device_.on_host()) return;
+  state_there_ = memory_.allocate(sizeof(StepState));
+  stats_there_ = memory_.allocate(sizeof(EncodeStats) * stats_.size());
 }
 
 void NodeRunner::set(TensorId id, std::span<const float> values) {
-  const TensorInfo& tensor = graph_[id];
   const Storage& storage = formats_[static_cast<size_t>(id.index)].storage;
-  const StorageSize size = storage_size(storage, tensor.elements());
-  uint8_t* data = data_[static_cast<size_t>(id.index)];
-  encode(storage, {}, values, {data, size.code_bytes},
-         {reinterpret_cast<uint32_t*>(data + aligned_bytes(size.code_bytes)), size.side_words});
+  std::vector<uint8_t> made(tensor_bytes(graph_[id], storage));
+  const StoredParts parts = stored_parts(storage, made.data(), values.size());
+  encode(storage, {}, values, parts.codes, parts.side);
+  device_.upload(data_[static_cast<size_t>(id.index)], made.data(), made.size());
 }
 
 void NodeRunner::set_indices(TensorId id, std::span<const int32_t> values) {
-  std::memcpy(data_[static_cast<size_t>(id.index)], values.data(), values.size_bytes());
+  device_.upload(data_[static_cast<size_t>(id.index)], values.data(), values.size_bytes());
 }
 
 std::vector<float> NodeRunner::get(TensorId id) const {
-  const TensorInfo& tensor = graph_[id];
   const Storage& storage = formats_[static_cast<size_t>(id.index)].storage;
-  const StorageSize size = storage_size(storage, tensor.elements());
-  uint8_t* data = data_[static_cast<size_t>(id.index)];
-  std::vector<float> values(tensor.elements());
-  decode(storage, {data, size.code_bytes},
-         {reinterpret_cast<uint32_t*>(data + aligned_bytes(size.code_bytes)), size.side_words}, values);
+  std::vector<uint8_t> stored = bytes(id);
+  std::vector<float> values(graph_[id].elements());
+  const StoredParts parts = stored_parts(storage, stored.data(), values.size());
+  decode(storage, parts.codes, parts.side, values);
   return values;
 }
 
-std::span<const uint8_t> NodeRunner::bytes(TensorId id) const {
-  const TensorInfo& tensor = graph_[id];
-  return {data_[static_cast<size_t>(id.index)],
-          tensor_bytes(tensor, formats_[static_cast<size_t>(id.index)].storage)};
+std::vector<uint8_t> NodeRunner::bytes(TensorId id) const {
+  std::vector<uint8_t> bytes(tensor_bytes(graph_[id], formats_[static_cast<size_t>(id.index)].storage));
+  device_.download(bytes.data(), data_[static_cast<size_t>(id.index)], bytes.size());
+  return bytes;
 }
 
 void NodeRunner::feed(TensorId id, const void* values) { feeds_[static_cast<size_t>(id.index)] = values; }
@@ -93,18 +87,41 @@ void NodeRunner::run() { run_nodes(nullptr); }
 
 void NodeRunner::run(Phase phase) { run_nodes(&phase); }
 
+void NodeRunner::take_there(RunContext& context) {
+  device_.upload(state_there_.data(), &state, sizeof state);
+  device_.upload(stats_there_.data(), stats_.data(), sizeof(EncodeStats) * stats_.size());
+  context.state = reinterpret_cast<const StepState*>(state_there_.data());
+  context.stats = reinterpret_cast<EncodeStats*>(stats_there_.data());
+  for (size_t i = 0; i < feeds_.size(); ++i) {
+    if (feeds_[i] == nullptr) continue;
+    const size_t bytes = sizeof(float) * graph_.tensors()[i].elements();
+    if (feeds_there_[i].bytes() == 0) feeds_there_[i] = memory_.allocate(bytes);
+    device_.upload(feeds_there_[i].data(), feeds_[i], bytes);
+    feed_data_there_[i] = feeds_there_[i].data();
+  }
+  context.feeds = feed_data_there_;
+}
+
 void NodeRunner::run_nodes(const Phase* phase) {
   std::fill(stats_.begin(), stats_.end(), EncodeStats{});
   RunContext context;
   context.data = data_;
   context.feeds = feeds_;
   context.state = &state;
-  context.workspace = align(workspace_);
+  context.workspace = workspace_.data();
   context.stats = stats_.data();
-  for (size_t i = 0; i < tasks_.size(); ++i) {
-    if (tasks_[i] == nullptr || (phase != nullptr && graph_.nodes()[i].phase != *phase)) continue;
-    tasks_[i]->run(context);
-  }
+  if (!device_.on_host()) take_there(context);
+  const auto recording = device_.record([&](Stream stream) {
+    context.stream = stream;
+    for (size_t i = 0; i < tasks_.size(); ++i) {
+      if (tasks_[i] == nullptr || (phase != nullptr && graph_.nodes()[i].phase != *phase)) continue;
+      tasks_[i]->run(context);
+    }
+  });
+  recording->launch();
+  device_.wait();
+  if (!device_.on_host())
+    device_.download(stats_.data(), stats_there_.data(), sizeof(EncodeStats) * stats_.size());
 }
 
 }  // namespace ulp

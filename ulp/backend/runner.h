@@ -1,5 +1,5 @@
 // Runs a graph node by node, every tensor in memory of its own, without a plan: what tests compare kernels and plans
-// with.
+// with. On whatever device the backend has.
 #pragma once
 
 #include <memory>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ulp/backend/kernel.h"
+#include "ulp/tensor/memory.h"
 
 namespace ulp {
 
@@ -25,7 +26,7 @@ class NodeRunner {
   void set_indices(TensorId id, std::span<const int32_t> values);
   std::vector<float> get(TensorId id) const;
   // The stored bytes.
-  std::span<const uint8_t> bytes(TensorId id) const;
+  std::vector<uint8_t> bytes(TensorId id) const;
   // What a source reads; the values must outlive the runs.
   void feed(TensorId id, const void* values);
 
@@ -38,12 +39,20 @@ class NodeRunner {
 
  private:
   void run_nodes(const Phase* phase);
+  // To a device that is not the host: what a run finds beside the tensors.
+  void take_there(RunContext& context);
 
   const Graph& graph_;
+  Device& device_;
+  Memory memory_;
   std::vector<TensorFormat> formats_;
   std::unique_ptr<PlanContext> plan_;
-  std::vector<std::vector<uint8_t>> memory_;  // by tensor that has bytes of its own
-  std::vector<uint8_t> workspace_;
+  std::vector<Block> blocks_;  // by tensor that has bytes of its own
+  Block workspace_;
+  // Of a device that is not the host.
+  Block state_there_, stats_there_;
+  std::vector<Block> feeds_there_;  // by tensor that is fed
+  std::vector<const void*> feed_data_there_;
   std::vector<uint8_t*> data_;
   std::vector<const void*> feeds_;
   std::vector<EncodeStats> stats_;

@@ -1,7 +1,5 @@
 #include "ulp/backend/update.h"
 
-#include <cmath>
-
 #include "ulp/numeric/nearest.h"
 
 namespace ulp {
@@ -83,28 +81,11 @@ UpdateNode::UpdateNode(const PlanContext& plan, const Node& node)
 }
 
 UpdateScalars UpdateNode::scalars(const PlanContext& plan, const StepState& state, float clip_factor) const {
-  UpdateScalars scalars = state.update;
-  scalars.grad_scale = scalars.grad_scale * clip_factor;
-  if (const auto factor = static_cast<float>(update.lr_factor); factor != 1) {
-    scalars.lr = scalars.lr * factor;
-    scalars.adam_rate = scalars.adam_rate * factor;
-  }
-  if (plan.arithmetic) {
-    const Nearest near = make_nearest(*plan.arithmetic);
-    scalars.lr = near(scalars.lr);
-    if (std::isfinite(scalars.clip_value)) scalars.clip_value = near(scalars.clip_value);
-    // A group may have a decay of its own.
-    scalars.decay_rate =
-        near(scalars.lr * std::visit([](const auto& rule) { return rule.weight_decay; }, optimizer));
-  }
-  return scalars;
-}
-
-// The factor comes from the norm in double: one that fp32 cannot hold still scales as it should.
-NormAndFactor norm_and_factor(double squares, double grad_scale, double max_norm) {
-  const double norm = std::sqrt(squares) * std::abs(grad_scale);
-  const double factor = std::isnan(norm) ? norm : norm > max_norm ? max_norm / norm : 1;
-  return {static_cast<float>(norm), static_cast<float>(factor)};
+  const UpdateScalars scalars =
+      parameter_scalars(state.update, clip_factor, static_cast<float>(update.lr_factor));
+  if (!plan.arithmetic) return scalars;
+  const float decay = std::visit([](const auto& rule) { return rule.weight_decay; }, optimizer);
+  return narrow_scalars(scalars, decay, make_nearest(*plan.arithmetic));
 }
 
 }  // namespace ulp

@@ -3,6 +3,7 @@
 
 #include "ulp/backend/access.h"
 #include "ulp/backend/step_state.h"
+#include "ulp/backend/update_scalars.h"
 #include "ulp/base/device.h"
 #include "ulp/graph/graph.h"
 #include "ulp/graph/ops/update.h"
@@ -44,11 +45,5 @@ struct UpdateNode {
   Round weight_round() const { return update.stochastic ? Round::stochastic : Round::nearest_even; }
   Round state_round() const { return update.state_stochastic ? Round::stochastic : Round::nearest_even; }
 };
-
-// What grad_norm makes of the sums of squares of all raw gradients, added in order, in double on every backend.
-struct NormAndFactor {
-  float norm, factor;
-};
-NormAndFactor norm_and_factor(double squares, double grad_scale, double max_norm);
 
 }  // namespace ulp

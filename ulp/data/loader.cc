@@ -84,7 +84,7 @@ Loader::Loader(const ImageSet& set, Part part, const LoaderOptions& options)
   batches_ = (chosen_.size() + (options.drop_last ? 0 : batch_ - 1)) / batch_;
   buffers_.resize(static_cast<size_t>(options.buffers));
   for (Buffer& buffer : buffers_) {
-    buffer.images.resize(batch_ * set_.image_bytes());
+    if (options.images) buffer.images.resize(batch_ * set_.image_bytes());
     buffer.labels.resize(batch_);
     buffer.examples.resize(batch_);
   }
@@ -119,7 +119,7 @@ void Loader::claim(uint64_t number, Buffer& buffer) {
   buffer.batch = {epoch,
                   index,
                   index + 1 == batches_,
-                  std::span(buffer.images).first(count * set_.image_bytes()),
+                  std::span(buffer.images).first(options_.images ? count * set_.image_bytes() : 0),
                   std::span(buffer.labels).first(count),
                   std::span(buffer.examples).first(count)};
 }
@@ -129,6 +129,7 @@ void Loader::fill(Buffer& buffer) const {
   for (size_t i = 0; i < buffer.batch.count(); ++i) {
     const uint32_t example = buffer.examples[i];
     buffer.labels[i] = part_.labels[example];
+    if (!options_.images) continue;
     fill_image(&part_.images[example * bytes], placement(augment_, buffer.batch.epoch, example),
                &buffer.images[i * bytes]);
   }

@@ -26,6 +26,8 @@ struct LoaderOptions {
   int padding = 0;                     // crop from the image with so many zeros around it
   bool mirror = false;                 // swap left and right of half of the examples
   uint64_t seed = 0;
+  bool images =
+      true;  // off: only which examples a batch has, and their labels; someone else makes the images
   int threads = 1;
   int buffers = 3;  // batches in memory: the caller's and those made ahead
 };
@@ -34,7 +36,7 @@ struct Batch {
   uint32_t epoch = 0;
   uint64_t index = 0;                       // within the epoch
   bool last = false;                        // of the epoch
-  std::span<const float> images = {};       // (count, height, width, channels)
+  std::span<const float> images = {};       // (count, height, width, channels); none if not asked for
   std::span<const int32_t> labels = {};     // (count)
   std::span<const uint32_t> examples = {};  // (count), their numbers in the set
 

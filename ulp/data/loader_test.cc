@@ -142,6 +142,21 @@ RC_GTEST_PROP(LoaderProperty, GivesWhatTheReferenceGives, ()) {
 
 const LoaderOptions kUsual = {.batch = 16, .padding = 2, .mirror = true, .seed = 5};
 
+TEST(Loader, LeavesImagesToOthersIfAsked) {
+  const ImageSet set = load_dataset("synthetic", {});
+  LoaderOptions options;
+  options.batch = 33;
+  Loader whole(set, Part::train, options);
+  options.images = false;
+  Loader numbers(set, Part::train, options);
+  for (int i = 0; i < 3; ++i) {
+    const Batch &a = whole.next(), &b = numbers.next();
+    EXPECT_TRUE(b.images.empty());
+    EXPECT_TRUE(std::equal(a.labels.begin(), a.labels.end(), b.labels.begin(), b.labels.end()));
+    EXPECT_TRUE(std::equal(a.examples.begin(), a.examples.end(), b.examples.begin(), b.examples.end()));
+  }
+}
+
 TEST(Loader, IsTheSameForAnyNumberOfThreadsAndBuffers) {
   const ImageSet set = make_set(8, 8, 3, 100, 10);
   Loader one(set, Part::train, kUsual);

@@ -171,19 +171,6 @@ void check_machine(size_t bytes) {
   }
 }
 
-// The most that is resident while this lives, over what was there before. Where the kernel does not let the highest be
-// forgotten it is seen at the calls of look alone, which is enough for memory that is given back at the end.
-class ResidentGrowth {
- public:
-  ResidentGrowth() : forgotten_(forget_peak_resident()), before_(resident_bytes()) {}
-  void look() { most_ = std::max({most_, resident_bytes(), forgotten_ ? peak_resident_bytes() : 0}); }
-  size_t bytes() const { return most_ - std::min(most_, before_); }
-
- private:
-  bool forgotten_;
-  size_t before_, most_ = 0;
-};
-
 // Calls `done` after each step, and goes on where it says so.
 MemoryProfile run_scheme(const MemoryScheme& scheme, const DummyModel& model, int64_t steps,
                          const std::function<bool()>& done) {

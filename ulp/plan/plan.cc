@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "ulp/base/error.h"
+#include "ulp/graph/ops/arithmetic.h"
+#include "ulp/graph/ops/norm.h"
 #include "ulp/graph/ops/update.h"
 #include "ulp/plan/fusion.h"
 #include "ulp/plan/layout.h"
@@ -67,19 +69,65 @@ void update_early(const Graph& graph, const Fusion& fusion, std::vector<PlanStep
   steps = std::move(order);
 }
 
-// Nodes that one pass over all parameters does.
-bool one_pass(const Graph& graph, NodeId a, NodeId b) {
+// A copy whose result is a parameter's gradient.
+bool copies_gradient(const Graph& graph, const Node& node) {
+  const Kind kind = graph[node.out[0]].kind;
+  return node.op == &kCopy && (kind == Kind::weight_grad || kind == Kind::grad_sum);
+}
+
+// By tensor whose bytes they are: how many nodes of a phase read or write it.
+std::vector<int> uses_in(const Graph& graph, Phase phase) {
+  std::vector<int> uses(graph.tensor_count());
+  for (const Node& node : graph.nodes()) {
+    if (node.phase != phase) continue;
+    for (const auto* list : {&node.in, &node.out}) {
+      for (const TensorId id : *list) ++uses[at(graph.bytes_of(id))];
+    }
+  }
+  return uses;
+}
+
+// Nodes that one pass over all parameters does: of a backend that `merges`, also copies of their gradients.
+bool one_pass(const Graph& graph, bool merges, NodeId a, NodeId b) {
   const OpDef* op = graph[a].op;
-  return (op == &kUpdate || op == &kGradSquares) && graph[b].op == op && graph[a].phase == graph[b].phase;
+  if (graph[b].op != op || graph[a].phase != graph[b].phase) return false;
+  if (op == &kUpdate || op == &kGradSquares) return true;
+  return merges && copies_gradient(graph, graph[a]) && copies_gradient(graph, graph[b]);
+}
+
+// The order in which nodes are looked at. Where the backend `merges`, what is small and nothing else of its phase reads comes together at the
+// phase's end: running statistics, made of what is kept for backward anyway, and copies of gradients.
+std::vector<NodeId> node_order(const Graph& graph, bool merges) {
+  std::vector<NodeId> order, late;
+  const std::vector<int> uses = uses_in(graph, Phase::backward);
+  Phase phase = Phase::forward;
+  for (size_t i = 0; i < graph.node_count(); ++i) {
+    const NodeId id{static_cast<int32_t>(i)};
+    const Node& node = graph[id];
+    if (node.phase != phase) {
+      order.insert(order.end(), late.begin(), late.end());
+      late.clear();
+      phase = node.phase;
+    }
+    const bool waits = node.op == &kBatchTrack || (phase == Phase::backward && copies_gradient(graph, node) &&
+                                                   uses[at(graph.bytes_of(node.out[0]))] == 1);
+    (merges && waits ? late : order).push_back(id);
+  }
+  order.insert(order.end(), late.begin(), late.end());
+  return order;
 }
 
 }  // namespace
 
 Plan::Plan(const Graph& graph, std::vector<TensorFormat> formats, const PlanOptions& options)
-    : graph_(graph), formats_(std::move(formats)), places_(graph.tensor_count()) {
+    : graph_(graph),
+      backend_(*options.backend),
+      formats_(std::move(formats)),
+      results_(options.results),
+      places_(graph.tensor_count()) {
   context_.reset(new PlanContext{graph, formats_, options.round, options.overflow, options.workspace,
-                                 options.accumulator, options.arithmetic});
-  const Backend& backend = *options.backend;
+                                 options.accumulator, options.arithmetic, options.units});
+  const Backend& backend = backend_;
   std::vector<bool> stored(graph.tensor_count());
   // Results are looked at by the caller.
   for (const TensorId id : options.results) stored[at(id)] = true;
@@ -93,11 +141,14 @@ Plan::Plan(const Graph& graph, std::vector<TensorFormat> formats, const PlanOpti
     roots_ = fusion.root;
     context_->roots = roots_;
     std::vector<bool> reported(graph.node_count());
-    for (size_t i = 0; i < graph.node_count(); ++i) {
-      if (fusion.absorbed[i]) continue;
-      const NodeId id{static_cast<int32_t>(i)};
+    const bool merges = options.fuse && backend.merges;
+    // With fused backward gradients are wanted as soon as they can be had.
+    for (const NodeId id : node_order(graph, merges && !options.fused_backward)) {
+      if (fusion.absorbed[static_cast<size_t>(id.index)]) continue;
+      const bool tracks = merges && graph[id].op == &kBatchTrack;
       if (!steps_.empty() && options.fuse && !options.fused_backward &&
-          one_pass(graph, steps_.back().roots[0], id)) {
+          (tracks ? graph[steps_.back().roots[0]].op == &kBatchTrack
+                  : one_pass(graph, merges, steps_.back().roots[0], id))) {
         steps_.back().roots.push_back(id);
         continue;
       }

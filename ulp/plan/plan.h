@@ -29,7 +29,8 @@ struct PlanOptions {
   Overflow overflow = Overflow::saturate;
   std::optional<FloatFormat> accumulator = {};  // of the partial sums of products; none: fp32
   std::optional<FloatFormat> arithmetic = {};   // of optimizer steps; none: fp32
-  std::vector<TensorId> results = {};           // read after the step: kept to its end
+  ProductUnits units = {};
+  std::vector<TensorId> results = {};  // read after the step: kept to its end
 };
 
 enum class Home : uint8_t {
@@ -63,12 +64,15 @@ struct PlanBytes {
 
 class Plan {
  public:
-  // The graph must outlive the plan. Throws an Error if a node finds no kernel.
+  // The graph and the backend must outlive the plan. Throws an Error if a node finds no kernel.
   Plan(const Graph& graph, std::vector<TensorFormat> formats, const PlanOptions& options);
 
   const Graph& graph() const { return graph_; }
+  const Backend& backend() const { return backend_; }
+  const PlanContext& context() const { return *context_; }
   std::span<const TensorFormat> formats() const { return formats_; }
   std::span<const PlanStep> steps() const { return steps_; }
+  std::span<const TensorId> results() const { return results_; }
   const TensorPlace& place(TensorId id) const { return places_[static_cast<size_t>(id.index)]; }
   const PlanBytes& bytes() const { return bytes_; }
   size_t step_bytes() const { return step_bytes_; }    // of the step arena
@@ -84,10 +88,12 @@ class Plan {
   void lay_out(const PlanOptions& options);
 
   const Graph& graph_;
+  const Backend& backend_;
   std::vector<TensorFormat> formats_;
   std::vector<TensorId> roots_;  // by tensor: whose bytes it has
   std::unique_ptr<PlanContext> context_;
   std::vector<PlanStep> steps_;
+  std::vector<TensorId> results_;
   std::vector<TensorPlace> places_;
   PlanBytes bytes_;
   size_t step_bytes_ = 0, state_bytes_ = 0, sum_bytes_ = 0, step_bytes_bound_ = 0;

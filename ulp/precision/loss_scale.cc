@@ -81,7 +81,7 @@ double next_trial_scale(double tried, double headroom) {
 }
 
 bool LossScaler::accept(bool overflowed) {
-  if (config_.kind == LossScale::Kind::none) return true;
+  if (!skips()) return true;
   const bool dynamic = config_.kind == LossScale::Kind::dynamic;
   if (overflowed) {
     if (dynamic) state_.scale = std::max(kLowest, state_.scale * kBackOff);

@@ -55,6 +55,8 @@ class LossScaler {
   double scale() const { return state_.scale; }
   // After the gradients of a step: whether it counts.
   bool accept(bool overflowed);
+  // Whether a step that overflowed does not.
+  bool skips() const { return config_.kind != LossScale::Kind::none; }
   bool stuck() const { return state_.skipped >= kMaxSkips; }
 
   // Whether its factor is one that must be measured, and that factor.

@@ -1,10 +1,12 @@
 // The memory that tensors live in. Every byte of weights, optimizer state, activations, gradients and
-// workspaces is asked for here, so the high-water mark is what training really took.
+// workspaces is asked for here, on whatever device, so the high-water mark is what training really took.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <utility>
+
+#include "ulp/tensor/device.h"
 
 namespace ulp {
 
@@ -18,8 +20,10 @@ class Block {
   Block& operator=(Block&& other) noexcept;
   ~Block();
 
+  // On a device that is not the host it is only an address: see device().
   uint8_t* data() const { return data_; }
   size_t bytes() const { return bytes_; }
+  Device& device() const;
 
  private:
   friend class Memory;
@@ -28,8 +32,6 @@ class Block {
   size_t bytes_ = 0;
 };
 
-inline constexpr size_t kMemoryAlignment = 64;
-
 // Bytes that a request takes: rounded up to the alignment, so that a plan can add them up beforehand.
 constexpr size_t aligned_bytes(size_t bytes) {
   return (bytes + kMemoryAlignment - 1) / kMemoryAlignment * kMemoryAlignment;
@@ -37,14 +39,14 @@ constexpr size_t aligned_bytes(size_t bytes) {
 
 class Memory {
  public:
-  Memory() = default;
+  explicit Memory(Device& device = host_device()) : device_(device) {}
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
-  // Zeros: a fresh mapping costs no resident memory before it is written. Throws an Error that names the
-  // bytes if there are not so many.
+  // Zeros. Throws an Error that names the bytes if there are not so many.
   Block allocate(size_t bytes);
 
+  Device& device() const { return device_; }
   size_t in_use() const { return in_use_; }
   size_t peak() const { return peak_; }
 
@@ -52,6 +54,7 @@ class Memory {
   friend class Block;
   void release(uint8_t* data, size_t bytes);
 
+  Device& device_;
   size_t in_use_ = 0, peak_ = 0;
 };
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
+#include <list>
 
 #include "ulp/base/error.h"
 #include "ulp/base/text.h"
@@ -27,30 +27,33 @@ T number(const TensorMetadata& metadata, const std::string& path, const std::str
 
 bool saved(const StateSlot& slot) { return slot.kind != Kind::grad_sum; }
 
-// The tensors of a slot as they stand in a file.
+// The tensors of a slot as they stand in a file, without their bytes: its codes and what is beside them.
 std::vector<StoredTensor> stored(const StateSlot& slot) {
   std::vector<StoredTensor> tensors;
   StoredTensor codes;
   codes.name = slot.name;
-  codes.bytes = slot.codes();
+  const StorageSize size = storage_size(slot.storage, slot.shape.elements());
   const Plain* plain = std::get_if<Plain>(&slot.storage);
   const std::string_view dtype = plain == nullptr ? "" : safetensors_dtype(plain->format);
   if (dtype.empty()) {
     codes.dtype = "U8";
-    codes.shape = {codes.bytes.size()};
+    codes.shape = {size.code_bytes};
   } else {
     codes.dtype = dtype;
     for (int axis = 0; axis < slot.shape.rank(); ++axis)
       codes.shape.push_back(static_cast<uint64_t>(slot.shape[axis]));
   }
   tensors.push_back(std::move(codes));
-  if (const std::span<uint32_t> side = slot.side(); !side.empty()) {
-    tensors.push_back({slot.name + std::string(kSide),
-                       "U32",
-                       {side.size()},
-                       {reinterpret_cast<const uint8_t*>(side.data()), side.size_bytes()}});
+  if (size.side_words > 0) {
+    tensors.push_back({slot.name + std::string(kSide), "U32", {size.side_words}, {}});
   }
   return tensors;
+}
+
+// How many bytes each of them has.
+std::vector<size_t> stored_bytes(const StateSlot& slot) {
+  const StorageSize size = storage_size(slot.storage, slot.shape.elements());
+  return {size.code_bytes, 4 * size.side_words};
 }
 
 std::string format_key(const StateSlot& slot) { return "storage " + slot.name; }
@@ -91,6 +94,7 @@ void check_same_run(const std::string& path, std::string_view saved, std::string
 void save_checkpoint(const std::string& path, const std::string& run, const State& state,
                      const RunProgress& p) {
   std::vector<StoredTensor> tensors;
+  std::list<SlotView> views;  // what the tensors' bytes belong to
   TensorMetadata metadata = {{"format", "ulp checkpoint"},
                              {"version", std::string(kVersion)},
                              {"run", run},
@@ -110,7 +114,13 @@ void save_checkpoint(const std::string& path, const std::string& run, const Stat
   for (const auto& [name, slot] : state.slots()) {
     if (!saved(slot)) continue;
     metadata[format_key(slot)] = format_text(slot);
-    for (StoredTensor& tensor : stored(slot)) tensors.push_back(std::move(tensor));
+    const SlotView& view = views.emplace_back(slot);
+    std::vector<StoredTensor> parts = stored(slot);
+    parts[0].bytes = view.codes();
+    if (parts.size() > 1) {
+      parts[1].bytes = {reinterpret_cast<const uint8_t*>(view.side().data()), view.side().size_bytes()};
+    }
+    for (StoredTensor& tensor : parts) tensors.push_back(std::move(tensor));
   }
   save_tensors(path, tensors, metadata);
 }
@@ -147,11 +157,12 @@ RunProgress load_checkpoint(const std::string& path, const std::string& run, con
       fail("checkpoint", "{} has '{}' as '{}', the run has it as '{}'", path, name, text(format_key(slot)),
            format_text(slot));
     }
-    for (const StoredTensor& tensor : stored(slot)) {
-      const StoredTensor& found = file.find(tensor.name);
-      if (found.dtype != tensor.dtype || found.shape != tensor.shape ||
-          found.bytes.size() != tensor.bytes.size()) {
-        fail("checkpoint", "{}: '{}' does not have the shape that the run has", path, tensor.name);
+    const std::vector<StoredTensor> parts = stored(slot);
+    const std::vector<size_t> bytes = stored_bytes(slot);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const StoredTensor& found = file.find(parts[i].name);
+      if (found.dtype != parts[i].dtype || found.shape != parts[i].shape || found.bytes.size() != bytes[i]) {
+        fail("checkpoint", "{}: '{}' does not have the shape that the run has", path, parts[i].name);
       }
       ++expected;
     }
@@ -161,10 +172,12 @@ RunProgress load_checkpoint(const std::string& path, const std::string& run, con
   }
   for (const auto& [name, slot] : state.slots()) {
     if (!saved(slot)) continue;
+    // What is beside codes comes after them, aligned.
+    uint8_t* to = slot.block.data();
     for (const StoredTensor& tensor : stored(slot)) {
       const StoredTensor& found = file.find(tensor.name);
-      // The bytes of a slot, seen through its file form.
-      std::memcpy(const_cast<uint8_t*>(tensor.bytes.data()), found.bytes.data(), found.bytes.size());
+      slot.block.device().upload(to, found.bytes.data(), found.bytes.size());
+      to += aligned_bytes(found.bytes.size());
     }
   }
   return p;

@@ -60,6 +60,9 @@ struct RunConfig {
   int64_t threads = 0;  // 0: all
   int64_t workspace = int64_t{64} << 20;
   std::string kernels = "";
+  // On a GPU: the units that products may run on.
+  std::string tensor_core = "on";
+  bool tf32 = false, fp8_native = false;
   uint64_t seed = 0;
 
   std::string out = "";          // "": default_out

@@ -65,6 +65,9 @@ constexpr ConfigRule kGroups = {.parse = [](std::string_view text) { parse_param
 constexpr ConfigRule kJudgement = {.parse = [](std::string_view text) {
   if (text != "twice" && text != "snapshot") fail("config", "'{}' is neither twice nor snapshot", text);
 }};
+constexpr ConfigRule kOnOff = {.parse = [](std::string_view text) {
+  if (text != "on" && text != "off") fail("config", "'{}' is neither on nor off", text);
+}};
 constexpr ConfigRule kAccumulator = {.parse = [](std::string_view text) { parse_format(text); }};
 constexpr ConfigRule kOverflow = {.parse = [](std::string_view text) { parse_overflow(text); }};
 constexpr ConfigRule kNamed = {.parse = [](std::string_view text) {
@@ -207,13 +210,26 @@ std::span<const ConfigField> config_fields() {
        "to update), or snapshot (weights and state are kept and put back)",
        kJudgement},
 
-      {"device", "Machine", &C::device, "NAME", "Where to compute", kNamed},
+      {"device", "Machine", &C::device, "NAME",
+       "Where to compute: cpu, cuda (an NVIDIA GPU), or reference (plain loops)", kNamed},
       {"threads", "Machine", &C::threads, "COUNT",
        "Threads of the parallel loops; 0: as many as there are cores", kThreads},
       {"workspace", "Machine", &C::workspace, "BYTES",
        "Scratch memory that a kernel may choose to take; suffixes KB, MB, GB of 1024", kBytes},
       {"kernels", "Machine", &C::kernels, "LIST",
        "Kernels by operator, such as conv2d=reference,relu=pipeline or *=reference", kAnything},
+      {"tensor_core", "Machine", &C::tensor_core, "on|off",
+       "On a GPU: products on the narrowest tensor-core type that holds both operands exactly, or all in "
+       "plain fp32",
+       kOnOff},
+      {"tf32", "Machine", &C::tf32, "",
+       "On a GPU: products of fp32 and S2FP8 tensors on tensor cores too, which cut their operands to 10 "
+       "bits",
+       kAnything},
+      {"fp8_native", "Machine", &C::fp8_native, "",
+       "On a GPU: products of 8-bit formats that the hardware has on its 8-bit units, which add up in fewer "
+       "bits",
+       kAnything},
       {"seed", "Machine", &C::seed, "NUMBER", "Seed of everything random", kSeed},
 
       {"out", "Output", &C::out, "FOLDER", "Folder of the run; runs/MODEL-DATA-POLICY-SEED unless named",

@@ -116,6 +116,9 @@ TEST(Config, EveryFieldIsReadBackFromTheFile) {
   config.device = "cuda";
   config.threads = 3;
   config.workspace = 12345;
+  config.tensor_core = "off";
+  config.tf32 = true;
+  config.fp8_native = true;
   config.kernels = "*=reference";
   config.seed = std::numeric_limits<uint64_t>::max();
   config.out = "somewhere";

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "ulp/backend/cpu/cpu.h"
+#include "ulp/backend/cuda/cuda.h"
 #include "ulp/backend/ref/reference.h"
 #include "ulp/backend/update.h"
 #include "ulp/base/error.h"
@@ -14,11 +15,31 @@
 #include "ulp/precision/sensitivities.h"
 
 namespace ulp {
+namespace {
+
+using Backends = std::vector<std::pair<std::string, const Backend& (*)()>>;
+
+Backends& known_backends() {
+  static Backends backends = {{"cpu", cpu_backend}, {"cuda", cuda_backend}, {"reference", reference_backend}};
+  return backends;
+}
+
+}  // namespace
 
 const Backend& find_backend(std::string_view device) {
-  if (device == "cpu") return cpu_backend();
-  if (device == "reference") return reference_backend();
-  fail("device", "unknown device '{}'; known: cpu, reference", device);
+  std::string known;
+  for (const auto& [name, get] : known_backends()) {
+    if (name == device) return get();
+    known += (known.empty() ? "" : ", ") + name;
+  }
+  fail("device", "unknown device '{}'; known: {}", device, known);
+}
+
+void add_backend(std::string name, const Backend& (*get)()) {
+  for (const auto& entry : known_backends()) {
+    if (entry.first == name) throw std::logic_error("there is a backend '" + name + "' already");
+  }
+  known_backends().emplace_back(std::move(name), get);
 }
 
 namespace {
@@ -57,7 +78,10 @@ bool read_as_stored(const TensorFormat& format) {
 }  // namespace
 
 Engine::Engine(const EngineOptions& options)
-    : options_(options), memory_(std::make_unique<Memory>()), state_(std::make_unique<State>(*memory_)) {
+    : options_(options),
+      backend_(find_backend(options.device)),
+      memory_(std::make_unique<Memory>(device_of(backend_))),
+      state_(std::make_unique<State>(*memory_)) {
   options.optimizer.check();
   if (options.model.batch < 1) fail("train", "the batch must be positive, got {}", options.model.batch);
   if (options.micro_batches < 1 || options.model.batch % options.micro_batches != 0) {
@@ -112,7 +136,8 @@ PeakUse Engine::peak_of(const Assignment& assignment) const {
   const std::unique_ptr<Program> program = make_program(piece, Use::training, assignment);
   const Plan& plan = *program->plan;
   PeakUse use;
-  use.bytes = plan.peak_bytes() + (waiting_for(assignment).snapshot ? Snapshot::bytes(plan) : 0);
+  use.bytes = plan.peak_bytes() + Executor::device_bytes(plan) +
+              (waiting_for(assignment).snapshot ? Snapshot::bytes(plan) : 0);
   for (const CountedTensor& tensor : counted_) {
     const TensorId id = program->graph.graph.find(tensor.name);
     if (!id) continue;
@@ -138,11 +163,14 @@ std::unique_ptr<Engine::Program> Engine::make_program(int64_t examples, Use use,
                 {.max_norm = options_.clip_norm, .twice = waiting_for(assignment).twice});
   }
   PlanOptions plan;
-  plan.backend = &find_backend(options_.device);
+  plan.backend = &backend_;
   const char* environment = std::getenv("ULP_KERNELS");
   const bool ask = options_.kernels.empty() && environment != nullptr;
   plan.kernels = KernelChoice(ask ? environment : options_.kernels, *plan.backend);
   plan.workspace = options_.workspace;
+  plan.units = options_.units;
+  // The last batch of an epoch, mostly.
+  plan.units.seldom = examples != options_.model.batch / options_.micro_batches;
   plan.fused_backward = options_.fused_backward;
   plan.micro_batches = static_cast<int>(options_.micro_batches);
   plan.overflow = options_.precision.overflow;
@@ -159,6 +187,7 @@ std::unique_ptr<Engine::Program> Engine::make_program(int64_t examples, Use use,
   if (use == Use::evaluation_fp32) widen(graph, formats);
   program->plan = std::make_unique<Plan>(graph, std::move(formats), plan);
   program->executor = std::make_unique<Executor>(*program->plan);
+  if (training) program->executor->judge_by(program->graph.sums);
   return program;
 }
 
@@ -209,13 +238,38 @@ size_t Engine::arena_bytes() const {
   return bytes;
 }
 
+size_t Engine::device_bytes() const {
+  size_t bytes = 0;
+  for (const auto* programs : {&training_, &evaluation_, &evaluation_fp32_}) {
+    for (const auto& [examples, program] : *programs) bytes += Executor::device_bytes(*program->plan);
+  }
+  return bytes;
+}
+
 void Engine::bind() {
   for (auto* programs : {&training_, &evaluation_, &evaluation_fp32_}) {
-    for (auto& [examples, program] : *programs) program->executor->bind(*state_, arena_.data());
+    const Part part = programs == &training_ ? Part::train : Part::test;
+    for (auto& [examples, program] : *programs) {
+      program->executor->bind(*state_, arena_.data());
+      if (resident_) program->executor->set_filler(resident_->filler(part, examples));
+    }
   }
 }
 
+void Engine::keep_resident(const ImageSet& set, const LoaderOptions& train, const LoaderOptions& test) {
+  resident_ = std::make_unique<ResidentSet>(*memory_, backend_, set, train, test);
+  resident_bytes_ = ResidentSet::bytes(set);
+}
+
 void Engine::allocate() {
+  const size_t needed = planned_peak_bytes() - memory_->in_use(), free = device_of(backend_).free_bytes();
+  if (needed > free) {
+    fail("train",
+         "{:.1f} MiB are needed on the device and {:.1f} MiB are free: take a smaller --batch, more "
+         "--grad-accum or "
+         "narrower formats",
+         static_cast<double>(needed) / (1 << 20), static_cast<double>(free) / (1 << 20));
+  }
   for (auto* programs : {&training_, &evaluation_, &evaluation_fp32_}) {
     for (auto& [examples, program] : *programs) state_->add(*program->plan, options_.seed);
   }
@@ -247,6 +301,8 @@ void Engine::set_assignment(Assignment assignment) {
   evaluation_.swap(evaluation);
   last_run_ = nullptr;
   if (follow) evaluation_fp32_.swap(evaluation_fp32);
+  // What the old ones had on a device goes before the new ones ask for theirs.
+  for (Programs* old : {&training, &evaluation, &evaluation_fp32}) old->clear();
   // Between steps the arena holds nothing. It goes before a larger one comes, and before weights are converted beside it.
   if (follow || arena_bytes() > arena_.bytes()) {
     arena_ = {};
@@ -276,6 +332,7 @@ PlanBytes Engine::planned_bytes() const {
   bytes.optimizer = training.bytes().optimizer;
   bytes.gradients += training.sum_bytes() - most->sum_bytes();
   bytes.snapshot = snapshot_bytes();
+  bytes.workspace += device_bytes() + resident_bytes_;
   return bytes;
 }
 
@@ -293,21 +350,48 @@ double Engine::bytes_per_parameter() const {
 size_t Engine::snapshot_bytes() const { return keeps_snapshot() ? Snapshot::bytes(training_plan()) : 0; }
 
 size_t Engine::planned_peak_bytes() const {
-  return std::max(earlier_peak_, training_plan().state_bytes() + snapshot_bytes() + arena_bytes());
+  return std::max(earlier_peak_, training_plan().state_bytes() + snapshot_bytes() + arena_bytes() +
+                                     device_bytes() + resident_bytes_);
 }
 
-BatchResult Engine::run(Program& program, const StepState& step, const Examples32& examples, size_t first,
-                        Phase last) {
+Examples32 examples_of(const Batch& batch) {
+  return {batch.images, batch.labels, batch.epoch, batch.examples};
+}
+
+void Engine::feed(Program& program, const Examples32& examples, size_t first) {
+  if (examples.images.empty()) {
+    const auto count = static_cast<size_t>(program.graph.graph[program.graph.labels].elements());
+    program.executor->feed_examples(examples.epoch, examples.numbers.subspan(first, count));
+    return;
+  }
   const size_t image = examples.images.size() / examples.labels.size();
   program.executor->feed(program.graph.input, examples.images.data() + first * image);
   program.executor->feed(program.graph.labels, examples.labels.data() + first);
+}
+
+BatchResult Engine::run(Program& program, const StepState& step, const Course& course) {
   program.executor->clear_stats();
-  program.executor->run(step, Phase::forward, last);
+  if (course.judged) {
+    program.executor->run_judged(step);
+  } else {
+    program.executor->run(step, Phase::forward, course.last);
+  }
   const std::span<const float> sums = program.executor->result(program.graph.sums);
   return {sums[0], static_cast<uint64_t>(sums[1]), false};
 }
 
-BatchResult Engine::train(const StepState& step, const Examples32& examples, const Verdict& verdict) {
+// On a device a step is launched once where nobody must be asked between its gradients and its updates.
+Engine::Course Engine::course_of(const Program& program, bool asked, Known known) const {
+  if (options_.fused_backward && !makes_gradients_twice()) return {Phase::update};
+  if (device_of(backend_).on_host() || options_.micro_batches > 1) return {Phase::finish};
+  if (!asked || known == Known::accepts) return {Phase::update, true};
+  if (known == Known::accepts_no_overflow && program.executor->can_judge())
+    return {Phase::update, true, true};
+  return {Phase::finish};
+}
+
+BatchResult Engine::train(const StepState& step, const Examples32& examples, const Verdict& verdict,
+                          Known known) {
   const size_t total = examples.labels.size();
   const auto piece = static_cast<size_t>(options_.model.batch / options_.micro_batches);
   const size_t whole = std::min(piece, total);
@@ -315,6 +399,7 @@ BatchResult Engine::train(const StepState& step, const Examples32& examples, con
   const bool at_once = options_.fused_backward && !makes_gradients_twice();
   BatchResult result;
   StepState state = step;
+  state.skip = 0;
   next_step_ = step.step + 1;
   // Graphs of all batch sizes number their tensors alike.
   stats_.assign(graph().tensor_count(), {});
@@ -329,10 +414,10 @@ BatchResult Engine::train(const StepState& step, const Examples32& examples, con
         static_cast<double>(count) * static_cast<double>(options_.micro_batches) / static_cast<double>(total);
     state.loss_scale = static_cast<float>(step.loss_scale * share);
     if (last && snapshot_) snapshot_->take();
-    const BatchResult part = run(program, state, examples, first,
-                                 !last     ? Phase::backward
-                                 : at_once ? Phase::update
-                                           : Phase::finish);
+    const bool asked = verdict && (!at_once || snapshot_);
+    const Course course = last ? course_of(program, asked, known) : Course{Phase::backward};
+    feed(program, examples, first);
+    const BatchResult part = run(program, state, course);
     result.loss += part.loss;
     result.correct += part.correct;
     for (size_t i = 0; i < stats_.size(); ++i) {
@@ -345,9 +430,11 @@ BatchResult Engine::train(const StepState& step, const Examples32& examples, con
     }
     last_run_ = &program;
     if (!last) continue;
-    const bool asked = verdict && (!at_once || snapshot_);
     result.updated = !asked || verdict(result.loss, program.graph.graph, stats_);
-    if (at_once) {
+    if (course.whole) {
+      if (result.updated != !(course.judged && program.executor->skipped()))
+        throw std::logic_error("the verdict on a step is not what was known of it");
+    } else if (at_once) {
       if (!result.updated) snapshot_->put_back();
     } else if (result.updated) {
       program.executor->run(state, Phase::again, Phase::update);
@@ -381,9 +468,14 @@ std::vector<float> Engine::gradient(const std::string& weight) const {
   return last_run_->executor->values(id);
 }
 
+void Engine::time_steps(StepClock* clock) {
+  for (auto& [examples, program] : training_) program->executor->time_steps(clock);
+}
+
 BatchResult Engine::evaluate(const StepState& step, const Examples32& examples) {
-  return run(*evaluation_.at(static_cast<int64_t>(examples.labels.size())), step, examples, 0,
-             Phase::forward);
+  Program& program = *evaluation_.at(static_cast<int64_t>(examples.labels.size()));
+  feed(program, examples, 0);
+  return run(program, step, {});
 }
 
 BatchResult Engine::evaluate_fp32(const StepState& step, const Examples32& examples) {
@@ -394,7 +486,8 @@ BatchResult Engine::evaluate_fp32(const StepState& step, const Examples32& examp
   for (size_t first = 0; first < total; first += piece) {
     const size_t count = std::min(piece, total - first);
     Program& program = *evaluation_fp32_.at(static_cast<int64_t>(count));
-    const BatchResult part = run(program, step, examples, first, Phase::forward);
+    feed(program, examples, first);
+    const BatchResult part = run(program, step, {});
     result.loss += part.loss;
     result.correct += part.correct;
   }

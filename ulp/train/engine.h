@@ -17,6 +17,7 @@
 #include "ulp/precision/policy.h"
 #include "ulp/train/executor.h"
 #include "ulp/train/precision.h"
+#include "ulp/train/resident.h"
 #include "ulp/train/state.h"
 
 namespace ulp {
@@ -25,9 +26,10 @@ struct EngineOptions {
   ModelRequest model;  // its batch is that of training
   OptimizerConfig optimizer;
   PrecisionOptions precision = {};
-  std::string device = "cpu";  // cpu, or reference: the plain loops
+  std::string device = "cpu";  // see find_backend; reference has the plain loops
   std::string kernels = {};    // see KernelChoice
   size_t workspace = size_t{64} << 20;
+  ProductUnits units = {};
   int64_t micro_batches = 1;  // divides the batch
   double clip_norm = 0;
   // Each parameter is updated as soon as its gradient is complete, and the gradient given up.
@@ -47,9 +49,13 @@ struct EngineOptions {
 
 // One batch as the loader makes it.
 struct Examples32 {
-  std::span<const float> images;    // (count, height, width, channels)
+  std::span<const float>
+      images;  // (count, height, width, channels); none: the device makes them, see keep_resident
   std::span<const int32_t> labels;  // (count)
+  uint32_t epoch = 0;
+  std::span<const uint32_t> numbers = {};  // (count), of the examples in their set
 };
+Examples32 examples_of(const Batch& batch);
 
 struct BatchResult {
   double loss = 0;  // summed over the examples
@@ -66,6 +72,9 @@ class Engine {
   // engine's formats and in fp32: there in pieces, so that it takes no more memory than training.
   void plan_training(int64_t examples);
   void plan_evaluation(int64_t examples);
+  // Keeps a data set in the device's memory, where batches without images are then made from it: training's from its one part,
+  // evaluation's from the other. Before allocate, and only where ResidentSet::possible.
+  void keep_resident(const ImageSet& set, const LoaderOptions& train, const LoaderOptions& test);
   // The state, and the arena.
   void allocate();
 
@@ -73,8 +82,8 @@ class Engine {
   // format then are rounded to it. To be called between steps, after allocate.
   void set_assignment(Assignment assignment);
 
-  // What all plans together need: state and the largest arena. After a change of formats it is the most that was needed
-  // up to now, with what the change itself took.
+  // What all plans together need: state, the largest arena, and what each keeps on a device that is not the host. After a
+  // change of formats it is the most that was needed up to now, with what the change itself took.
   size_t planned_peak_bytes() const;
   // Of the plan that needs most.
   PlanBytes planned_bytes() const;
@@ -102,9 +111,19 @@ class Engine {
   // `loss` is that of the step, summed over its examples.
   using Verdict = std::function<bool(double loss, const Graph& graph, std::span<const EncodeStats> stats)>;
 
+  // What is known of a verdict beforehand, so that a device that is not the host can go on without asking.
+  enum class Known : uint8_t {
+    nothing,
+    accepts,              // every step
+    accepts_no_overflow,  // every step but those with gradients_overflowed (scaling.h)
+  };
+
   // A step: the gradient of the mean loss over the examples, and, unless the verdict is against it, the update with the
   // scalars of `step`. With fused backward no verdict is asked for unless the options say that steps may be skipped.
-  BatchResult train(const StepState& step, const Examples32& examples, const Verdict& verdict = {});
+  // Where a device decides by what is known of the verdict, the verdict hears of the step afterwards; a std::logic_error where
+  // it says something else.
+  BatchResult train(const StepState& step, const Examples32& examples, const Verdict& verdict = {},
+                    Known known = Known::nothing);
   // Of the last step: what was reported, by tensor of the training graph, and how many elements were written.
   const Graph& graph() const { return training_plan().graph(); }
   std::span<const EncodeStats> stats() const { return stats_; }
@@ -113,6 +132,9 @@ class Engine {
   std::span<const UpdateCounts> updates() const { return updates_; }
   // Of a weight in the last step, as the update reads it but for the loss scale. Needs keep_gradients.
   std::vector<float> gradient(const std::string& weight) const;
+
+  // Has the steps of training plans timed, until it is called with null or formats change: see profile.h.
+  void time_steps(StepClock* clock);
 
   BatchResult evaluate(const StepState& step, const Examples32& examples);
   // With all tensors in fp32 but the weights as they are stored.
@@ -138,6 +160,7 @@ class Engine {
   PeakUse peak_of(const Assignment& assignment) const;
   size_t arena_bytes() const;
   size_t snapshot_bytes() const;
+  size_t device_bytes() const;
   // How gradients are judged before updates under an assignment: by making them twice, by a snapshot, or not at all.
   struct Waiting {
     bool twice = false, snapshot = false;
@@ -145,10 +168,18 @@ class Engine {
   Waiting waiting_for(const Assignment& assignment) const;
   void bind();
   void merge_updates(const Program& program, bool first_step, bool updated);
-  BatchResult run(Program& program, const StepState& step, const Examples32& examples, size_t first,
-                  Phase last);
+  // How a program runs over its examples: the phases from forward up to the last, and who judges.
+  struct Course {
+    Phase last = Phase::forward;
+    bool whole = false;   // all phases at once on a device, where others would stop for a verdict
+    bool judged = false;  // then: by the device
+  };
+  Course course_of(const Program& program, bool asked, Known known) const;
+  static void feed(Program& program, const Examples32& examples, size_t first);
+  static BatchResult run(Program& program, const StepState& step, const Course& course);
 
   const EngineOptions options_;
+  const Backend& backend_;
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<State> state_;
   std::vector<CountedTensor> counted_;
@@ -162,12 +193,16 @@ class Engine {
   std::vector<uint64_t> elements_;     // by tensor, that the step wrote
   std::vector<UpdateCounts> updates_;  // by tensor
   const Program* last_run_ = nullptr;  // of training
+  std::unique_ptr<ResidentSet> resident_;
+  size_t resident_bytes_ = 0;
   Block arena_;
   uint32_t next_step_ = 0;   // names the random words of weights that are converted before it
   size_t earlier_peak_ = 0;  // before the last change of formats, and during it
 };
 
-// The backend of a name: cpu, reference. Throws an Error for another.
+// The backend of a name: cpu, reference, or one that was added. Throws an Error for another.
 const Backend& find_backend(std::string_view device);
+// To be called before anything asks for it, once for a name.
+void add_backend(std::string name, const Backend& (*get)());
 
 }  // namespace ulp

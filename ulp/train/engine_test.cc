@@ -65,7 +65,7 @@ TEST(Engine, FirstWeightsHaveRandomWordsOfTheirOwn) {
     const StateSlot& slot = engine.state().find(name);
     const std::vector<float> exact = slot.values();
     std::vector<float> high(exact.size());
-    decode(parse_storage("bf16"), slot.codes(), {}, high);
+    decode(parse_storage("bf16"), SlotView(slot).codes(), {}, high);
     std::vector<bool> up;
     for (size_t i = 0; i < exact.size(); ++i) up.push_back(std::abs(high[i]) > std::abs(exact[i]));
     return up;

@@ -93,8 +93,9 @@ Outcome train(const EngineOptions& made, const std::vector<float>& scales = {}, 
   for (const auto& [name, slot] : engine.state().slots()) {
     if (slot.kind == Kind::grad_sum) continue;
     std::vector<uint8_t>& bytes = outcome.state[name];
-    bytes.assign(slot.codes().begin(), slot.codes().end());
-    const auto side = slot.side();
+    const SlotView view(slot);
+    bytes.assign(view.codes().begin(), view.codes().end());
+    const auto side = view.side();
     const auto* first = reinterpret_cast<const uint8_t*>(side.data());
     bytes.insert(bytes.end(), first, first + side.size_bytes());
   }

@@ -75,7 +75,8 @@ bool Pilot::train(uint64_t steps) {
     const auto verdict = [&](double loss, const Graph& graph, std::span<const EncodeStats> stats) {
       return scaling.accept(gradients_overflowed(loss, graph, stats));
     };
-    updates_ += engine_->train(state, {batch.images, batch.labels}, verdict).updated ? 1 : 0;
+    const BatchResult result = engine_->train(state, examples_of(batch), verdict, known_of(scaling));
+    updates_ += result.updated ? 1 : 0;
     if (scaling.stuck()) return false;
   }
   return true;
@@ -89,7 +90,7 @@ double Pilot::accuracy() {
   uint64_t correct = 0;
   for (uint64_t i = 0; i < test_->batches(); ++i) {
     const Batch& batch = test_->next();
-    correct += engine_->evaluate(state, {batch.images, batch.labels}).correct;
+    correct += engine_->evaluate(state, examples_of(batch)).correct;
   }
   return static_cast<double>(correct) / static_cast<double>(test_->examples());
 }

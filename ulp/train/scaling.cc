@@ -55,6 +55,10 @@ bool gradients_overflowed(double loss, const Graph& graph, std::span<const Encod
   return false;
 }
 
+Engine::Known known_of(const LossScaler& scaler) {
+  return scaler.skips() ? Engine::Known::accepts_no_overflow : Engine::Known::accepts;
+}
+
 double measure_loss_scale(Engine& engine, Loader& loader, uint64_t seed) {
   constexpr uint64_t kBatches = 4;
   constexpr int kTrials = 16;
@@ -69,7 +73,7 @@ double measure_loss_scale(Engine& engine, Loader& loader, uint64_t seed) {
       StepState state;
       state.seed = seed;
       state.loss_scale = static_cast<float>(scale);
-      engine.train(state, {batch.images, batch.labels}, [](auto&&...) { return false; });
+      engine.train(state, examples_of(batch), [](auto&&...) { return false; });
       headroom = std::min(headroom, gradient_headroom(engine));
       engine.state().restore(before);
     }

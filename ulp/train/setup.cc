@@ -20,6 +20,11 @@ std::string run_text(const RunConfig& config) {
     if (std::find(free.begin(), free.end(), field.name) != free.end()) continue;
     // Of the two that end a run one holds.
     if (field.name == (config.steps > 0 ? "epochs" : "steps")) continue;
+    // Those that came later, where they change nothing: runs of before can still be resumed.
+    constexpr std::array<std::string_view, 3> later = {"tensor_core", "tf32", "fp8_native"};
+    if (std::find(later.begin(), later.end(), field.name) != later.end() &&
+        field.get(config) == field.get(RunConfig{}))
+      continue;
     text += fmt::format("{}{} {}", text.empty() ? "" : "; ", field.name, field.get(config));
   }
   return text;
@@ -68,6 +73,7 @@ EngineOptions engine_options(const RunConfig& config, const ImageSet& set) {
   options.device = config.device;
   options.kernels = config.kernels;
   options.workspace = static_cast<size_t>(config.workspace);
+  options.units = product_units(config);
   options.micro_batches = config.grad_accum;
   options.clip_norm = config.clip_norm;
   options.fused_backward = config.fused_backward;
@@ -75,6 +81,10 @@ EngineOptions engine_options(const RunConfig& config, const ImageSet& set) {
   options.may_skip = may_skip(config);
   options.seed = config.seed;
   return options;
+}
+
+ProductUnits product_units(const RunConfig& config) {
+  return {config.tensor_core == "on", config.tf32, config.fp8_native};
 }
 
 EngineOptions::FusedJudgement fused_judgement(const RunConfig& config) {

@@ -22,6 +22,8 @@ DataRequest data_request(const RunConfig& config);
 LoaderOptions loader_options(const RunConfig& config, Part part);
 EngineOptions engine_options(const RunConfig& config, const ImageSet& set);
 
+ProductUnits product_units(const RunConfig& config);
+
 // The parts of that which need no data: how steps are skipped under fused backward, and whether they may be.
 EngineOptions::FusedJudgement fused_judgement(const RunConfig& config);
 std::function<bool(std::span<const CountedTensor>, const Assignment&)> may_skip(const RunConfig& config);

@@ -1,20 +1,13 @@
 #include "ulp/train/state.h"
 
 #include <algorithm>
-#include <cstring>
+#include <stdexcept>
 
 #include "ulp/base/error.h"
-#include "ulp/base/parallel.h"
-#include "ulp/tensor/stored.h"
 #include "ulp/train/init.h"
 
 namespace ulp {
 namespace {
-
-void copy_bytes(uint8_t* to, const uint8_t* from, size_t bytes) {
-  parallel_for(bytes, size_t{1} << 20,
-               [&](size_t begin, size_t end) { std::memcpy(to + begin, from + begin, end - begin); });
-}
 
 // The words of what is written between steps: not those of the step's own updates.
 RoundKey writing_key(uint64_t seed, uint32_t step, uint32_t tensor) {
@@ -22,19 +15,41 @@ RoundKey writing_key(uint64_t seed, uint32_t step, uint32_t tensor) {
   return {seed ^ kBetweenSteps, step, tensor, 0};
 }
 
-}  // namespace
-
-std::span<uint8_t> StateSlot::codes() const {
-  return stored_parts(storage, block.data(), shape.elements()).codes;
+// Encoded where it lies on the host; for another device here, and then taken there.
+EncodeStats write_values(const StateSlot& slot, const Rounding& rounding, std::span<const float> values) {
+  std::vector<uint8_t> made;
+  const bool in_place = slot.block.device().on_host();
+  if (!in_place) made.resize(slot.block.bytes());
+  const StoredParts parts =
+      stored_parts(slot.storage, in_place ? slot.block.data() : made.data(), values.size());
+  const EncodeStats stats = encode(slot.storage, rounding, values, parts.codes, parts.side);
+  if (!in_place) slot.write(made);
+  return stats;
 }
 
-std::span<uint32_t> StateSlot::side() const {
-  return stored_parts(storage, block.data(), shape.elements()).side;
+}  // namespace
+
+std::vector<uint8_t> StateSlot::bytes() const {
+  std::vector<uint8_t> bytes(block.bytes());
+  block.device().download(bytes.data(), block.data(), bytes.size());
+  return bytes;
+}
+
+void StateSlot::write(std::span<const uint8_t> bytes) const {
+  if (bytes.size() != block.bytes()) throw std::logic_error("a slot is written with another number of bytes");
+  block.device().upload(block.data(), bytes.data(), bytes.size());
+}
+
+SlotView::SlotView(const StateSlot& slot) {
+  const bool in_place = slot.block.device().on_host();
+  if (!in_place) copy_ = slot.bytes();
+  parts_ = stored_parts(slot.storage, in_place ? slot.block.data() : copy_.data(), slot.shape.elements());
 }
 
 std::vector<float> StateSlot::values() const {
   std::vector<float> values(shape.elements());
-  decode(storage, codes(), side(), values);
+  const SlotView view(*this);
+  decode(storage, view.codes(), view.side(), values);
   return values;
 }
 
@@ -59,7 +74,7 @@ void State::add(const Plan& plan, uint64_t seed) {
       std::vector<float> values(tensor.elements());
       fill_initial(tensor.init, seed, tensor.number, values);
       const Rounding rounding{.key = writing_key(seed, 0, tensor.number)};
-      slot.initial = encode(storage, rounding, values, slot.codes(), slot.side());
+      slot.initial = write_values(slot, rounding, values);
     }
     slots_.emplace(tensor.name, std::move(slot));
   }
@@ -79,7 +94,7 @@ size_t State::convert(const Plan& plan, uint64_t seed, uint32_t step) {
     most = std::max(most, memory_.in_use() + aligned_bytes(place.bytes));
     StateSlot made{slot.name, slot.shape, slot.kind, storage, memory_.allocate(place.bytes), {}};
     const Rounding rounding{.key = writing_key(seed, step, graph[id].number)};
-    encode(storage, rounding, values, made.codes(), made.side());
+    write_values(made, rounding, values);
     slot = std::move(made);
   }
   return most;
@@ -88,15 +103,13 @@ size_t State::convert(const Plan& plan, uint64_t seed, uint32_t step) {
 StateCopy State::copy(Kind kind) const {
   StateCopy copy;
   for (const auto& [name, slot] : slots_) {
-    if (slot.kind == kind) copy[name].assign(slot.block.data(), slot.block.data() + slot.block.bytes());
+    if (slot.kind == kind) copy[name] = slot.bytes();
   }
   return copy;
 }
 
 void State::restore(const StateCopy& copy) {
-  for (const auto& [name, bytes] : copy) {
-    std::copy(bytes.begin(), bytes.end(), find(name).block.data());
-  }
+  for (const auto& [name, bytes] : copy) find(name).write(bytes);
 }
 
 const StateSlot& State::find(const std::string& name) const {
@@ -132,7 +145,7 @@ Snapshot::Snapshot(Memory& memory, const State& state, const Plan& plan)
 void Snapshot::take() {
   uint8_t* to = block_.data();
   for (const StateSlot* slot : slots_) {
-    copy_bytes(to, slot->block.data(), slot->block.bytes());
+    block_.device().copy(to, slot->block.data(), slot->block.bytes());
     to += slot->block.bytes();
   }
 }
@@ -140,7 +153,7 @@ void Snapshot::take() {
 void Snapshot::put_back() const {
   const uint8_t* from = block_.data();
   for (const StateSlot* slot : slots_) {
-    copy_bytes(slot->block.data(), from, slot->block.bytes());
+    block_.device().copy(slot->block.data(), from, slot->block.bytes());
     from += slot->block.bytes();
   }
 }

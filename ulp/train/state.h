@@ -10,6 +10,7 @@
 #include "ulp/graph/graph.h"
 #include "ulp/plan/plan.h"
 #include "ulp/tensor/memory.h"
+#include "ulp/tensor/stored.h"
 
 namespace ulp {
 
@@ -21,9 +22,25 @@ struct StateSlot {
   Block block;
   EncodeStats initial = {};  // what writing its first values reported
 
-  std::span<uint8_t> codes() const;
-  std::span<uint32_t> side() const;
+  // All of its bytes, as stored_parts (stored.h) finds its parts in them: read from the device, and written there.
+  std::vector<uint8_t> bytes() const;
+  void write(std::span<const uint8_t> bytes) const;
   std::vector<float> values() const;
+};
+
+// The bytes of a slot where they can be read here: in place on the host, elsewhere a copy.
+class SlotView {
+ public:
+  explicit SlotView(const StateSlot& slot);
+  SlotView(const SlotView&) = delete;
+  SlotView& operator=(const SlotView&) = delete;
+
+  std::span<const uint8_t> codes() const { return parts_.codes; }
+  std::span<const uint32_t> side() const { return parts_.side; }
+
+ private:
+  std::vector<uint8_t> copy_;
+  StoredParts parts_;
 };
 
 // The bytes of some slots, by name.
@@ -32,6 +49,8 @@ using StateCopy = std::map<std::string, std::vector<uint8_t>>;
 class State {
  public:
   explicit State(Memory& memory) : memory_(memory) {}
+
+  Memory& memory() const { return memory_; }
 
   // Makes slots for what the plan has at Home::state and there is none for yet, and fills them as they start. Throws an
   // Error where one of that name has another shape or storage.

@@ -59,8 +59,11 @@ Trainer::Trainer(const RunConfig& config, Observer& observer) : config_(config),
   check(config);
   if (config.threads > 0) set_thread_count(static_cast<int>(config.threads));
   set_ = load_dataset(config.data, data_request(config));
-  train_ = std::make_unique<Loader>(set_, Part::train, loader_options(config, Part::train));
-  test_ = std::make_unique<Loader>(set_, Part::test, loader_options(config, Part::test));
+  LoaderOptions train = loader_options(config, Part::train), test = loader_options(config, Part::test);
+  const bool resident = ResidentSet::possible(find_backend(config.device), set_);
+  train.images = test.images = !resident;
+  train_ = std::make_unique<Loader>(set_, Part::train, train);
+  test_ = std::make_unique<Loader>(set_, Part::test, test);
   total_steps_ = total_steps(config, train_->batches());
   run_ = run_text(config) + data_text(set_);
   EngineOptions options = engine_options(config, set_);
@@ -73,6 +76,7 @@ Trainer::Trainer(const RunConfig& config, Observer& observer) : config_(config),
   promotion_ = promotion_of(config);
   rss_forgotten_ = forget_peak_resident();
   rss_start_ = resident_bytes();
+  if (resident) engine_->keep_resident(set_, train, test);
   engine_->allocate();
 }
 
@@ -162,7 +166,7 @@ bool Trainer::step(const std::atomic<bool>& stop) {
   const auto verdict = [&](double loss, const Graph& graph, std::span<const EncodeStats> stats) {
     return scaler_->accept(gradients_overflowed(loss, graph, stats));
   };
-  const BatchResult result = engine_->train(state, {batch.images, batch.labels}, verdict);
+  const BatchResult result = engine_->train(state, examples_of(batch), verdict, known_of(*scaler_));
   std::vector<Promotion> promotions;
   if (promotion_) {
     promotions = overflowing(engine_->graph(), engine_->stats(), engine_->elements(), *promotion_,
@@ -393,10 +397,10 @@ bool Trainer::evaluate_all(const std::atomic<bool>* stop, Evaluation& result) {
   for (uint64_t i = 0; i < test_->batches(); ++i) {
     if (stop != nullptr && *stop) return false;
     const Batch& batch = test_->next();
-    const BatchResult part = engine_->evaluate(state, {batch.images, batch.labels});
+    const BatchResult part = engine_->evaluate(state, examples_of(batch));
     loss += part.loss;
     correct += part.correct;
-    correct_fp32 += same ? part.correct : engine_->evaluate_fp32(state, {batch.images, batch.labels}).correct;
+    correct_fp32 += same ? part.correct : engine_->evaluate_fp32(state, examples_of(batch)).correct;
     done += batch.count();
     observer_.on_evaluate(done, test_->examples());
   }

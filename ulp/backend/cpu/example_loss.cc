@@ -1,7 +1,7 @@
 // Softmax and losses, row by row. Everything between the fp32 numbers that come in and those that go out is double.
 #include "ulp/backend/cpu/example.h"
-#include "ulp/backend/cpu/wide.h"
 #include "ulp/base/error.h"
+#include "ulp/numeric/wide.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ulp/backend/cpu/example_loss.cc"

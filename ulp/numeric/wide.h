@@ -7,13 +7,13 @@
 namespace ulp {
 
 // e^x for x <= 700; 0 comes out as something below 2^-1000. A NaN stays one.
-inline double exp_wide(double x) {
+ULP_HD constexpr double exp_wide(double x) {
   const auto e = detail::exponential(x < -700.0 ? -700.0 : x);
   return e.scale + e.scale * e.fraction;
 }
 
 // The logarithm of a positive normal number; a NaN stays one.
-inline double log_wide(double x) {
+ULP_HD constexpr double log_wide(double x) {
   const uint64_t bits = detail::double_bits(x);
   const uint64_t field = (bits - detail::kRootHalfBits + detail::kOneBits) >> 52;
   const double m = detail::bits_double(bits - (field << 52) + detail::kOneBits);

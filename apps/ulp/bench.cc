@@ -1,0 +1,106 @@
+// `ulp bench`: how fast this machine trains. `step`: one training step, its memory and its kernels.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "apps/ulp/commands.h"
+#include "apps/ulp/options.h"
+#include "ulp/lab/step_bench.h"
+
+namespace ulp {
+namespace {
+
+struct StepBenchCommandOptions {
+  RunOptions run;
+  StepBenchOptions bench;
+  bool json = false;
+};
+
+void step_bench_command(StepBenchCommandOptions& options) {
+  options.bench.config = options.run.settings();
+  const StepBench bench = bench_step(options.bench);
+  if (options.json) {
+    fmt::print("{}\n", step_bench_json(bench));
+  } else {
+    fmt::print("{}", step_bench_text(bench));
+  }
+}
+
+void add_step_bench_command(CLI::App& bench) {
+  CLI::App* command = bench.add_subcommand(
+      "step",
+      "Time, memory and kernels of a training step, and how near they are to what the machine can do");
+  auto options = std::make_shared<StepBenchCommandOptions>();
+  StepBenchOptions& wanted = options->bench;
+  command->add_option("--classes", wanted.classes, "Classes")->type_name("COUNT")->capture_default_str();
+  command->add_option("--warmup-steps", wanted.warmup_steps, "Steps before anything is timed")
+      ->type_name("COUNT")
+      ->capture_default_str();
+  command->add_option("--steps", wanted.steps, "Steps to time")->type_name("COUNT")->capture_default_str();
+  command->add_option("--profile-steps", wanted.profile_steps, "More steps, timed kernel by kernel; 0: none")
+      ->type_name("COUNT")
+      ->capture_default_str();
+  command->add_flag("--json", options->json, "Print one JSON object");
+  add_named_options(*command, options->run,
+                    {"model",
+                     "width",
+                     "label_smoothing",
+                     "image_shape",
+                     "batch",
+                     "grad_accum",
+                     "optimizer",
+                     "lr",
+                     "momentum",
+                     "nesterov",
+                     "weight_decay",
+                     "beta1",
+                     "beta2",
+                     "eps",
+                     "clip_value",
+                     "clip_norm",
+                     "policy",
+                     "candidates",
+                     "hi",
+                     "lo",
+                     "lo_grad",
+                     "weight_grad",
+                     "keep_first_last",
+                     "formats",
+                     "promote",
+                     "loss_scale",
+                     "accumulator",
+                     "overflow",
+                     "update",
+                     "weight",
+                     "state",
+                     "groups",
+                     "fused_backward",
+                     "fused_overflow",
+                     "device",
+                     "threads",
+                     "workspace",
+                     "kernels",
+                     "seed"});
+  command->footer(
+      "Examples are random numbers, 32x32x3 unless --image-shape says otherwise. Options mean what they mean "
+      "to ulp "
+      "train.\n"
+      "Examples:\n"
+      "  ulp bench step --model resnet20 --batch 128\n"
+      "  ulp bench step --model resnet18 --batch 32 --policy size:0.5 --steps 10\n"
+      "  ulp bench step --model mobilenetv2 --policy amp:bf16 --optimizer adamw --update extra:8 "
+      "--fused-backward\n"
+      "  ulp bench step --model resnet20 --profile-steps 0 --json");
+  command->callback([options] { step_bench_command(*options); });
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& program) {
+  CLI::App* command = program.add_subcommand("bench", "How fast this machine trains");
+  command->require_subcommand(1);
+  add_step_bench_command(*command);
+  command->footer("Example:\n  ulp bench step --model resnet20 --policy size:0.5");
+}
+
+}  // namespace ulp

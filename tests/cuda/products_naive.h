@@ -1,0 +1,31 @@
+// Plain loops on the GPU that products are held to: operands that a unit holds exactly, sums in double.
+#pragma once
+
+#include <cstdint>
+
+#include "ulp/backend/cuda/convolution.h"
+#include "ulp/backend/cuda/product.h"
+
+namespace ulp::cuda {
+
+// What operands are filled with.
+enum class Fill : uint8_t {
+  plain,      // all bits of the significand at random, magnitudes from 2^-4 to 1
+  subnormal,  // subnormal numbers of the unit's type
+  large,  // as plain, times 2^100 (fp16: 2^12): brings products with subnormal numbers back to a normal size
+};
+
+void fill(Unit unit, Fill how, void* operand, int64_t count, uint64_t seed);
+
+// How far a result is from the sum in double, in units of what is allowed: 2 (n + 8) 2^-23 sum |a| |b|. The largest over every
+// `every`-th number; infinite if one is not a number.
+double conv_error(ConvKind kind, const ConvShape& shape, Unit unit, const void* a, const void* b,
+                  const float* out, int64_t every);
+// `before` is what C held, for a product that adds to it; else null.
+double matmul_error(const MatmulShape& shape, Unit unit, const void* a, const void* b, const float* before,
+                    const float* out);
+
+// How many 32-bit words differ.
+uint64_t differences(const void* a, const void* b, int64_t words);
+
+}  // namespace ulp::cuda

@@ -1,0 +1,450 @@
+// Training on a device that is not the host against training on the CPU: the same kernels, so the same bits of state, range
+// events and losses, however a step is judged, cut and planned; and the memory that was planned.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "tests/apart.h"
+#include "tests/conformance.h"
+#include "tests/harness.h"
+#include "ulp/data/temp.h"
+#include "ulp/train/checkpoint.h"
+#include "ulp/train/engine.h"
+#include "ulp/train/init.h"
+#include "ulp/train/safetensors.h"
+#include "ulp/train/scaling.h"
+#include "ulp/train/sensitivity.h"
+#include "ulp/train/setup.h"
+#include "ulp/train/trainer.h"
+
+namespace ulp {
+namespace {
+
+using Judgement = EngineOptions::FusedJudgement;
+using Known = Engine::Known;
+
+constexpr size_t kImage = 3 * 8 * 8;
+
+struct Data {
+  std::vector<float> images;
+  std::vector<int32_t> labels;
+  explicit Data(size_t count) : images(count * kImage), labels(count) {
+    fill_initial(Init::normal(1), 9, 1, images);
+    for (size_t i = 0; i < count; ++i) labels[i] = static_cast<int32_t>(i * 7 % 10);
+  }
+  Examples32 examples() const { return {images, labels}; }
+};
+
+EngineOptions options(const std::string& device, const std::string& rule = "extra:8:sr",
+                      const std::string& weight = "bf16") {
+  apart::add();
+  EngineOptions made;
+  made.device = device;
+  made.model.name = "resnet8";
+  made.model.width = 0.25;
+  made.model.image = {3, 8, 8};
+  made.model.batch = 8;
+  made.optimizer.momentum = 0.9;
+  made.optimizer.weight_decay = 0.01;
+  made.precision.updates.rule = parse_update_rule(rule);
+  made.precision.updates.weight = parse_weight_format(weight);
+  made.seed = 5;
+  return made;
+}
+
+std::map<std::string, std::vector<uint8_t>> state_of(Engine& engine) {
+  std::map<std::string, std::vector<uint8_t>> bytes;
+  for (const auto& [name, slot] : engine.state().slots()) {
+    if (slot.kind != Kind::grad_sum) bytes[name] = slot.bytes();
+  }
+  return bytes;
+}
+
+void expect_planned(const Engine& engine) { EXPECT_EQ(engine.memory().peak(), engine.planned_peak_bytes()); }
+
+struct Outcome {
+  std::map<std::string, std::vector<uint8_t>> state;
+  std::vector<double> losses;
+  std::vector<uint64_t> correct;
+  std::vector<bool> updated;
+  std::vector<std::vector<EncodeStats>> stats;
+  std::vector<std::vector<UpdateCounts>> updates;
+  bool operator==(const Outcome&) const = default;
+};
+
+struct Course {
+  std::vector<float> scales = {};  // of steps; none: no verdict
+  Known known = Known::nothing;
+  bool promotes = false;  // every tensor goes to its high format after the third step
+  size_t launches = 0;    // that the first step took
+};
+
+StepState step_of(const EngineOptions& made, uint32_t step, uint64_t updates, float scale) {
+  StepState state;
+  state.seed = made.seed;
+  state.step = step;
+  state.loss_scale = scale;
+  state.update = update_scalars(made.optimizer, updates, 0.05, 1 / scale);
+  return state;
+}
+
+bool no_overflow(double loss, const Graph& graph, std::span<const EncodeStats> stats) {
+  return !gradients_overflowed(loss, graph, stats);
+}
+
+// Six steps, the last of fewer examples, evaluation between them.
+Outcome train(const EngineOptions& made, Course& run) {
+  Engine engine(made);
+  const Data whole(8), rest(5);
+  engine.plan_training(5);
+  engine.plan_evaluation(8 / made.micro_batches);
+  engine.allocate();
+  EXPECT_EQ(engine.planned_bytes().total(), engine.planned_peak_bytes());
+  Outcome outcome;
+  uint64_t updates = 0;
+  for (uint32_t step = 0; step < 6; ++step) {
+    const float scale = run.scales.empty() ? 1 : run.scales[step];
+    const StepState state = step_of(made, step, updates, scale);
+    const Data& data = step == 5 ? rest : whole;
+    const size_t before = apart::launches();
+    const BatchResult result =
+        engine.train(state, data.examples(), run.scales.empty() ? Engine::Verdict() : no_overflow, run.known);
+    if (step == 0) run.launches = apart::launches() - before;
+    updates += result.updated ? 1 : 0;
+    outcome.losses.push_back(result.loss);
+    outcome.correct.push_back(result.correct);
+    outcome.updated.push_back(result.updated);
+    outcome.stats.emplace_back(engine.stats().begin(), engine.stats().end());
+    outcome.updates.emplace_back(engine.updates().begin(), engine.updates().end());
+    expect_planned(engine);
+    if (step == 2 && run.promotes) {
+      Assignment assignment = engine.assignment();
+      for (const CountedTensor& tensor : engine.counted()) assignment.promote(tensor.name);
+      engine.set_assignment(assignment);
+      expect_planned(engine);
+    }
+    const Data test(static_cast<size_t>(8 / made.micro_batches));
+    for (const BatchResult& tested :
+         {engine.evaluate(state, test.examples()), engine.evaluate_fp32(state, test.examples())}) {
+      outcome.losses.push_back(tested.loss);
+      outcome.correct.push_back(tested.correct);
+    }
+  }
+  outcome.state = state_of(engine);
+  expect_planned(engine);
+  return outcome;
+}
+
+// Returns the launches that a step took on the device.
+size_t expect_same(EngineOptions made, Course run) {
+  made.device = "cpu";
+  const Outcome here = train(made, run);
+  made.device = "apart";
+  const Outcome there = train(made, run);
+  EXPECT_TRUE(here == there);
+  EXPECT_TRUE(here.state == there.state);
+  EXPECT_EQ(here.losses, there.losses);
+  EXPECT_EQ(here.updated, there.updated);
+  EXPECT_TRUE(here.stats == there.stats);
+  EXPECT_TRUE(here.updates == there.updates);
+  return run.launches;
+}
+
+// fp16 gradients at a scale of 2^40 overflow: steps 1 and 4 are refused.
+const std::vector<float> kOverflowing = {64, 0x1p40f, 64, 64, 0x1p40f, 128};
+
+TEST(Device, ASteadyStepIsOneLaunch) {
+  for (const double norm : {0.0, 0.05}) {
+    EngineOptions made = options("cpu");
+    made.clip_norm = norm;
+    EXPECT_EQ(expect_same(made, {}), 1u);
+    made.precision.policy = "uniform";
+    EXPECT_EQ(expect_same(made, {std::vector<float>(6, 16.0f), Known::accepts}), 1u);
+    EXPECT_EQ(expect_same(made, {std::vector<float>(6, 16.0f), Known::nothing}), 2u);
+  }
+}
+
+TEST(Device, TheDeviceJudgesAsTheVerdictDoes) {
+  for (const double norm : {0.0, 0.05}) {
+    for (const bool fused : {false, true}) {
+      SCOPED_TRACE(fused);
+      EngineOptions made = options("cpu");
+      made.precision.policy = "amp:fp16";
+      made.clip_norm = norm;
+      made.fused_backward = fused;
+      made.may_skip = [](auto&&...) { return true; };
+      EXPECT_EQ(expect_same(made, {kOverflowing, Known::accepts_no_overflow}), 1u);
+      EXPECT_EQ(expect_same(made, {kOverflowing, Known::nothing}), 2u);
+      Course run{kOverflowing, Known::accepts_no_overflow};
+      made.device = "apart";
+      EXPECT_EQ(train(made, run).updated, (std::vector<bool>{true, false, true, true, false, true}));
+    }
+  }
+}
+
+TEST(Device, MicroBatchesGiveTheSameBits) {
+  for (const bool fused : {false, true}) {
+    EngineOptions made = options("cpu");
+    made.precision.policy = "amp:fp16";
+    made.micro_batches = 4;
+    made.clip_norm = 0.05;
+    made.fused_backward = fused;
+    made.may_skip = [](auto&&...) { return true; };
+    EXPECT_EQ(expect_same(made, {kOverflowing, Known::accepts_no_overflow}), 5u);
+  }
+}
+
+TEST(Device, FusedBackwardGivesTheSameBits) {
+  EngineOptions made = options("cpu", "kahan", "bf16");
+  made.fused_backward = true;
+  EXPECT_EQ(expect_same(made, {}), 1u);
+  made.clip_norm = 0.05;
+  EXPECT_EQ(expect_same(made, {}), 1u);
+  made.clip_norm = 0;
+  // Put back where the verdict is against the step.
+  made.precision.policy = "amp:fp16";
+  made.fused_judgement = Judgement::snapshot;
+  made.may_skip = [](auto&&...) { return true; };
+  EXPECT_EQ(expect_same(made, {kOverflowing, Known::accepts_no_overflow}), 1u);
+}
+
+TEST(Device, FormatsChangeWithTheSameBits) {
+  for (const char* weight : {"fp32", "assigned"}) {
+    for (const bool fused : {false, true}) {
+      SCOPED_TRACE(weight);
+      EngineOptions made = options("cpu", weight == std::string("fp32") ? "master" : "stochastic", weight);
+      made.precision.policy = "size:0.7";
+      made.fused_backward = fused;
+      made.fused_judgement = Judgement::snapshot;
+      made.may_skip = [](auto&&...) { return true; };
+      expect_same(made, {std::vector<float>(6, 16.0f), Known::accepts_no_overflow, true});
+    }
+  }
+}
+
+TEST(Device, AVerdictThatIsNotWhatWasKnownIsAMistake) {
+  const EngineOptions made = options("apart");
+  Engine engine(made);
+  engine.allocate();
+  const Data data(8);
+  for (const Known known : {Known::accepts, Known::accepts_no_overflow}) {
+    EXPECT_THROW(engine.train(
+                     step_of(made, 0, 0, 1), data.examples(), [](auto&&...) { return false; }, known),
+                 std::logic_error);
+  }
+}
+
+TEST(Device, GradientsAreReadFromThere) {
+  std::vector<std::vector<float>> gradients;
+  for (const char* device : {"cpu", "apart"}) {
+    EngineOptions made = options(device);
+    made.precision.policy = "uniform";
+    made.keep_gradients = true;
+    Engine engine(made);
+    engine.allocate();
+    const Data data(8);
+    engine.train(step_of(made, 0, 0, 16), data.examples());
+    gradients.push_back(engine.gradient("layer1.0.conv1.weight"));
+  }
+  EXPECT_EQ(gradients[0], gradients[1]);
+}
+
+// The data lie on the device, and an example is its number and the epoch.
+TEST(Device, FeedsAreMadeThere) {
+  harness::TrainingGraph made;
+  ModelRequest request;
+  request.name = "mlp";
+  request.width = 0.25;
+  request.image = {3, 8, 8};
+  request.batch = 4;
+  made.net = build_classifier(request, Mode::training);
+  harness::make_step(made, 7);
+  const ClassifierGraph& net = made.net;
+  PlanOptions options;
+  options.backend = &apart::backend();
+  options.results = {net.sums};
+  const Plan plan(net.graph, resolve_formats(net.graph, {}), options);
+  Memory memory(device_of(apart::backend()));
+  State state(memory);
+  state.add(plan, 1);
+  const Block arena = memory.allocate(plan.step_bytes());
+  const Data data(16);
+  const Block images = memory.allocate(4 * data.images.size()), labels = memory.allocate(4 * 16);
+  memory.device().upload(images.data(), data.images.data(), 4 * data.images.size());
+  memory.device().upload(labels.data(), data.labels.data(), 4 * data.labels.size());
+  Executor executor(plan);
+  executor.set_filler([&](Stream stream, uint8_t* to_images, uint8_t* to_labels, const uint8_t* examples) {
+    apart::launch(stream, [=, from_images = images.data(), from_labels = labels.data()] {
+      const auto* numbers = reinterpret_cast<const uint32_t*>(examples);
+      for (size_t i = 0; i < 4; ++i) {
+        const size_t example = (numbers[1 + i] + numbers[0]) % 16;
+        std::copy_n(from_images + 4 * kImage * example, 4 * kImage, to_images + 4 * kImage * i);
+        std::copy_n(from_labels + 4 * example, 4, to_labels + 4 * i);
+      }
+    });
+  });
+  executor.bind(state, arena.data());
+  const auto sums = [&] {
+    executor.run(StepState{}, false);
+    return std::vector<float>(executor.result(net.sums).begin(), executor.result(net.sums).end());
+  };
+  for (const uint32_t epoch : {0u, 3u}) {
+    const std::vector<uint32_t> examples = {2, 7, 1, 15};
+    Data picked(4);
+    for (size_t i = 0; i < 4; ++i) {
+      const size_t example = (examples[i] + epoch) % 16;
+      std::copy_n(data.images.data() + kImage * example, kImage, picked.images.data() + kImage * i);
+      picked.labels[i] = data.labels[example];
+    }
+    executor.feed_examples(epoch, examples);
+    const std::vector<float> filled = sums();
+    executor.feed(net.input, picked.images.data());
+    executor.feed(net.labels, picked.labels.data());
+    EXPECT_EQ(filled, sums());
+  }
+}
+
+TEST(Device, ACheckpointFitsAnyDevice) {
+  const TempFolder folder;
+  const std::string file = folder / "state.safetensors";
+  const Data data(8);
+  const auto step = [&](Engine& engine, uint32_t number) {
+    return engine.train(step_of(options("cpu"), number, number, 1), data.examples()).loss;
+  };
+  const auto load = [&](Engine& engine) {
+    load_checkpoint(file, "a run", [&](const RunProgress&) -> State& { return engine.state(); });
+  };
+  Engine here(options("cpu")), there(options("apart")), also(options("apart"));
+  for (Engine* engine : {&here, &there, &also}) engine->allocate();
+  step(there, 0);
+  save_checkpoint(file, "a run", there.state(), {});
+  load(here);
+  load(also);
+  EXPECT_TRUE(state_of(here) == state_of(there));
+  EXPECT_EQ(step(there, 1), step(here, 1));
+  step(also, 1);
+  EXPECT_TRUE(state_of(here) == state_of(there));
+  EXPECT_TRUE(state_of(also) == state_of(there));
+}
+
+std::map<std::string, std::vector<uint8_t>> tensors_in(const std::string& file) {
+  std::map<std::string, std::vector<uint8_t>> found;
+  const TensorFile read(file);
+  for (const StoredTensor& tensor : read.tensors())
+    found[tensor.name].assign(tensor.bytes.begin(), tensor.bytes.end());
+  return found;
+}
+
+// Whole runs: a measured or dynamic loss scale, promotion, evaluation, stopped and resumed.
+TEST(Device, RunsGiveTheSameBits) {
+  apart::add();
+  for (const char* scale : {"auto", "dynamic:16777216", "none"}) {
+    SCOPED_TRACE(scale);
+    const TempFolder folder;
+    RunConfig config;
+    config.model = "lenet";
+    config.data = "synthetic";
+    config.image_shape = "28x28x1";
+    config.subset = 44;
+    config.batch = 8;
+    config.steps = 9;
+    config.epochs = 0;
+    config.threads = 1;
+    config.policy = "size:0.9";
+    config.promote = "0.001";
+    config.lo = "fp(4,3,8)";  // up to 1.875: much is promoted
+    config.loss_scale = scale;
+    struct Stops : Observer {
+      std::atomic<bool> stop = false;
+      std::vector<double> losses;
+      std::vector<bool> skipped;
+      uint64_t at = 0;
+      size_t promoted = 0;
+      void on_step(const StepReport& report) override {
+        losses.push_back(report.loss);
+        skipped.push_back(report.skipped);
+        if (report.step == at) stop = true;
+      }
+      void on_note(const std::string& text) override {
+        promoted += text.find("promoted") != text.npos ? 1 : 0;
+      }
+    };
+    std::map<std::string, Stops> seen;
+    for (const char* device : {"cpu", "apart"}) {
+      config.device = device;
+      config.out = folder / device;
+      Stops& observer = seen[device];
+      observer.at = 4;
+      EXPECT_EQ(train(config, false, observer, observer.stop), ulp::Outcome::interrupted);
+      observer.at = 0;
+      observer.stop = false;
+      EXPECT_EQ(train(config, true, observer, observer.stop), ulp::Outcome::finished);
+    }
+    EXPECT_EQ(seen["cpu"].losses, seen["apart"].losses);
+    EXPECT_EQ(seen["cpu"].skipped, seen["apart"].skipped);
+    EXPECT_EQ(seen["cpu"].promoted, seen["apart"].promoted);
+    EXPECT_GT(seen["apart"].promoted, 0u);
+    // The largest scale is too large.
+    EXPECT_EQ(seen["apart"].skipped.front(), scale == std::string_view("dynamic:16777216"));
+    EXPECT_TRUE(tensors_in(folder / "cpu/last.safetensors") == tensors_in(folder / "apart/last.safetensors"));
+  }
+}
+
+TEST(Device, SensitivitiesAreTheSame) {
+  apart::add();
+  std::vector<std::vector<double>> errors;
+  for (const char* device : {"cpu", "apart"}) {
+    RunConfig config;
+    config.device = device;
+    config.model = "lenet";
+    config.data = "synthetic";
+    config.image_shape = "28x28x1";
+    config.subset = 32;
+    config.batch = 8;
+    config.steps = 20;
+    config.epochs = 0;
+    const ImageSet set = load_dataset(config.data, data_request(config));
+    errors.push_back(measure_sensitivities(config, set, {.batches = 1, .warmup = 2}).errors);
+  }
+  EXPECT_EQ(errors[0], errors[1]);
+}
+
+// What holds other backends to the reference and plans to their nodes works there too.
+TEST(Device, HarnessesWorkThere) {
+  ModelRequest request;
+  request.name = "resnet8";
+  request.width = 0.25;
+  request.batch = 3;
+  harness::TrainingGraph made;
+  made.net = build_classifier(request, Mode::training);
+  harness::make_step(made, 7, 2, 0.1);
+  const std::vector<TensorFormat> formats = harness::choose_formats(
+      made.net.graph,
+      [](const TensorInfo& tensor) { return tensor.number % 2 == 0 ? "fp(4,3,4)" : "s2fp8"; });
+  PlanOptions here = harness::cpu_plan(), there = here;
+  there.backend = &apart::backend();
+  const harness::Trained expected = run_apart(made, formats, here);
+  const harness::Trained nodes = run_apart(made, formats, there), plan = run_plan(made, formats, there, 0xFF);
+  expect_same_bits(expected, nodes, "nodes");
+  expect_same_bits(expected, plan, "plan");
+  EXPECT_TRUE(expected.stats == nodes.stats);
+  EXPECT_GT(expect_same_events(made.net.graph, expected, plan), 0u);
+}
+
+TEST(Device, KernelsAreHeldToTheReferenceThere) {
+  const auto schemes = conformance::schemes();
+  const auto scheme = std::find_if(schemes.begin(), schemes.end(),
+                                   [](const conformance::Scheme& one) { return one.required; });
+  ASSERT_NE(scheme, schemes.end());
+  for (const conformance::Case& one : conformance::cases()) {
+    if (!one.large) check(one, *scheme, apart::backend());
+  }
+}
+
+}  // namespace
+}  // namespace ulp

@@ -1,0 +1,77 @@
+// `ulp bench step` on a device that is not the host: the same step as on the CPU, each of its kernels timed once a run.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "tests/apart.h"
+#include "ulp/lab/step_bench.h"
+
+namespace ulp {
+namespace {
+
+// Counts, and takes every run of a step to last a millisecond.
+class CountingClock : public StepClock {
+ public:
+  void begin(size_t step, CUstream_st* stream) override {
+    EXPECT_NE(stream, nullptr);
+    EXPECT_FALSE(std::exchange(open_, true));
+    if (step >= times_.size()) times_.resize(step + 1);
+  }
+  void end(size_t step, CUstream_st* /*stream*/) override {
+    EXPECT_TRUE(std::exchange(open_, false));
+    times_[step].seconds += 1e-3;
+    ++times_[step].runs;
+  }
+  std::vector<StepTime> take() override { return std::exchange(times_, {}); }
+
+ private:
+  bool open_ = false;
+  std::vector<StepTime> times_;
+};
+
+std::unique_ptr<StepClock> counting_clock() { return std::make_unique<CountingClock>(); }
+size_t seven_bytes() { return 7; }
+
+uint64_t calls(const StepBench& bench) {
+  uint64_t sum = 0;
+  for (const KernelTime& kernel : bench.kernels) sum += kernel.calls;
+  return sum;
+}
+
+TEST(StepBench, TimesEveryKernelOnADevice) {
+  apart::add();
+  add_bench_device({"apart", nullptr, counting_clock, seven_bytes});
+  for (const char* policy : {"fp32", "amp:fp16"}) {
+    for (const int64_t pieces : {1, 2}) {
+      StepBenchOptions options;
+      options.config.model = "resnet8";
+      options.config.batch = 4;
+      options.config.policy = policy;
+      options.config.grad_accum = pieces;
+      options.config.threads = 1;
+      options.steps = 3;
+      options.profile_steps = 3;
+      const StepBench host = bench_step(options);
+      options.config.device = "apart";
+      const StepBench there = bench_step(options);
+      EXPECT_EQ(there.loss, host.loss);
+      EXPECT_EQ(there.kernels.size(), host.kernels.size());
+      EXPECT_EQ(calls(there), calls(host));
+      double seconds = 0, bytes = 0;
+      for (const KernelTime& kernel : there.kernels) {
+        seconds += kernel.seconds;
+        bytes += kernel.bytes;
+      }
+      EXPECT_NEAR(seconds, 1e-3 * static_cast<double>(calls(there)), 1e-9);
+      EXPECT_EQ(bytes, there.work.bytes);
+      EXPECT_EQ(there.allocated_bytes, there.planned_bytes);
+      EXPECT_EQ(there.device_bytes, 7u);
+      EXPECT_FALSE(there.ceilings);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ulp

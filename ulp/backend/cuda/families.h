@@ -1,0 +1,25 @@
+// The kernels of this folder by family, for each operator best first. Those of `emulated_families` are compiled for the CPU too.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "ulp/backend/kernel.h"
+
+namespace ulp::cuda {
+
+std::span<const KernelDef> source_kernels();  // where data comes in
+std::span<const KernelDef>
+pipeline_kernels();  // elementwise operators and reductions, with what is computed inside them
+std::span<const KernelDef> move_kernels();       // concat, split, shuffle, transpose
+std::span<const KernelDef> pool_kernels();       // pooling
+std::span<const KernelDef> loss_kernels();       // softmax, losses, counting
+std::span<const KernelDef> norm_kernels();       // running statistics, layer norm
+std::span<const KernelDef> depthwise_kernels();  // convolutions of single channels
+std::span<const KernelDef> plain_kernels();      // products one thread a sum: any shape, narrow accumulators
+std::span<const KernelDef> update_kernels();     // gradient norms, optimizer steps
+
+// All of these.
+std::vector<KernelDef> own_kernels();
+
+}  // namespace ulp::cuda

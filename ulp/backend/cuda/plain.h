@@ -1,0 +1,59 @@
+// Products on plain fp32 arrays, one thread a sum: of any shape, in double, or in a narrow accumulator with the
+// reference's bits. The way for what no library takes.
+#pragma once
+
+#include <cstdint>
+
+#include "ulp/numeric/quick.h"
+#include "ulp/tensor/device.h"
+
+namespace ulp::cuda {
+
+// How sums are made: in double, rounded to fp32 once; or each partial sum rounded to the accumulator's format.
+struct SumRule {
+  bool narrow = false;
+  QuickCodec accumulator = {};
+};
+
+// Long sums of which there are few are cut into parts: `partials` has room for parts times the number of sums
+// and is joined in the order of parts. One part: it is not looked at. Narrow sums have one.
+struct Parts {
+  uint32_t count = 1;
+  double* partials = nullptr;
+};
+
+// out (batch, m, n) = a (m, k) b (k, n) + bias (n), every matrix by its strides.
+struct PlainProduct {
+  int64_t m, n, k;
+  int64_t a_row, a_column, b_row, b_column;
+  int64_t batch = 1, a_matrix = 0, b_matrix = 0;
+};
+void plain_product(const PlainProduct& product, const SumRule& rule, const Parts& parts, const float* a,
+                   const float* b, const float* bias, float* out, Stream stream);
+
+// The extents of a convolution, named alike in forward and in both gradients.
+struct PlainConv {
+  int64_t n, h, w, c;  // of the images
+  int64_t oh, ow, oc;  // of what comes out
+  int64_t kh, kw, ic;  // of the kernel; input channels of a group
+  int64_t stride_h, stride_w, padding_h, padding_w;
+  int64_t group_out;  // output channels of a group
+};
+void plain_conv(const PlainConv& conv, const SumRule& rule, const float* x, const float* weight,
+                const float* bias, float* out, Stream stream);
+void plain_conv_grad_input(const PlainConv& conv, const SumRule& rule, const float* dout, const float* weight,
+                           float* dx, Stream stream);
+void plain_conv_grad_weight(const PlainConv& conv, const SumRule& rule, const Parts& parts, const float* x,
+                            const float* dout, float* dweight, Stream stream);
+
+// Rows of a table. An index outside of it, which a device cannot complain of, gives NaN.
+struct PlainTable {
+  int64_t rows, width, places;
+};
+void plain_embedding(const PlainTable& table, const float* rows, const int32_t* indices, float* out,
+                     Stream stream);
+// `links` has room for two numbers a place. Indices outside the table add nothing.
+void plain_embedding_grad(const PlainTable& table, const float* dout, const int32_t* indices, int32_t* links,
+                          float* out, Stream stream);
+
+}  // namespace ulp::cuda

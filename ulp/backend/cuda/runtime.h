@@ -1,0 +1,19 @@
+// The GPU as a device: its memory, its one stream, and recorded work as CUDA graphs.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "ulp/tensor/device.h"
+
+namespace ulp::cuda {
+
+// The first GPU that CUDA sees. Throws an Error where there is none, or where the driver or the GPU is too old.
+Device& gpu();
+// "NVIDIA H200, 132 multiprocessors, driver 13.0".
+std::string gpu_text();
+
+// Throws an Error that names what was tried where a call failed.
+void check(int status, const char* what);
+
+}  // namespace ulp::cuda

@@ -1,0 +1,396 @@
+#include "ulp/backend/cuda/sliced.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "ulp/backend/cuda/library.h"
+#include "ulp/base/error.h"
+#include "ulp/tensor/memory.h"
+
+namespace ulp::cuda {
+namespace {
+
+constexpr int64_t kLeast = 8;       // units of a slice: any code's slices begin at whole groups then
+constexpr size_t kAlignment = 256;  // of the libraries' workspace
+constexpr size_t kEnough = size_t{32} << 20;  // that a library may always have
+
+Target target_of(Unit unit) {
+  return unit == Unit::bf16 ? Target::bf16 : unit == Unit::fp16 ? Target::fp16 : Target::fp32;
+}
+
+// An operand on its way to the library.
+class Input {
+ public:
+  Input() = default;
+  Input(const Problem& problem, const Matrix& matrix, Unit unit)
+      : matrix_(matrix), operand_(problem, matrix.id), size_(operand_bytes(unit)), target_(target_of(unit)) {
+    const bool fits = operand_bytes(unit) == sizeof(float)
+                          ? operand_.fp32()
+                          : operand_.plain() && operand_.format() == operand_format(unit);
+    in_place_ = fits && matrix.channels == matrix.padded && matrix.more == 0 && !matrix.window;
+    once_ = matrix.whole || !operand_.in_groups();
+  }
+
+  bool in_place() const { return in_place_; }
+  // Bytes that a unit takes in a slice.
+  size_t unit_bytes() const { return in_place_ || once_ ? 0 : matrix_.rows * matrix_.padded * size_; }
+
+  void book(Workspace& space, int64_t units, int64_t step) {
+    if (in_place_) return;
+    const auto copies = static_cast<uint64_t>(matrix_.whole ? 1 : once_ ? units : step);
+    at_ = space.book(copies * (matrix_.rows + matrix_.more) * matrix_.padded, size_);
+    // An operand that is rounded as a whole is padded after that.
+    if (!operand_.in_groups() && matrix_.channels != matrix_.padded)
+      unpadded_ = space.book(operand_.elements());
+  }
+
+  // What is done once, before the slices.
+  void begin(const RunContext& context, int64_t units, void* convert_space) const {
+    if (in_place_ || !once_) return;
+    const uint64_t rows = matrix_.rows * static_cast<uint64_t>(matrix_.whole ? 1 : units);
+    uint8_t* out = context.workspace + at_;
+    if (operand_.in_groups() || matrix_.channels == matrix_.padded) {
+      load(context, 0, rows, out, convert_space);
+    } else {
+      decode(operand_.view(context), context.state, Rows::all(operand_.elements()), Target::fp32,
+             floats(context, unpadded_), convert_space, context.stream);
+      copy_rows(reinterpret_cast<float*>(out), matrix_.padded, floats(context, unpadded_), matrix_.channels,
+                rows, matrix_.channels, context.stream);
+    }
+    if (matrix_.more > 0)
+      clear_bytes(out + rows * matrix_.padded * size_, matrix_.more * matrix_.padded * size_, context.stream);
+  }
+
+  // Of units from `first` on.
+  const void* slice(const RunContext& context, int64_t first, int64_t units, void* convert_space) const {
+    const uint64_t skipped = matrix_.whole ? 0 : static_cast<uint64_t>(first) * matrix_.rows;
+    if (in_place_) return context.bytes(matrix_.id) + skipped * matrix_.channels * size_;
+    uint8_t* out = context.workspace + at_;
+    if (once_) return out + skipped * matrix_.padded * size_;
+    if (matrix_.window) {
+      gather_windows(operand_.view(context).stored, *matrix_.window, static_cast<uint64_t>(first),
+                     static_cast<uint64_t>(units), static_cast<uint32_t>(matrix_.padded), target_, out,
+                     context.stream);
+    } else {
+      load(context, skipped, static_cast<uint64_t>(units) * matrix_.rows, out, convert_space);
+    }
+    return out;
+  }
+
+ private:
+  void load(const RunContext& context, uint64_t first, uint64_t rows, void* out, void* convert_space) const {
+    decode(operand_.view(context), context.state, {first, rows, matrix_.channels, matrix_.padded}, target_,
+           out, convert_space, context.stream);
+  }
+
+  Matrix matrix_;
+  Operand operand_;
+  size_t size_ = sizeof(float);
+  Target target_ = Target::fp32;
+  bool in_place_ = false;
+  bool once_ = false;  // all of it is decoded before the slices
+  size_t at_ = 0, unpadded_ = 0;
+};
+
+// A result on its way from the library.
+class Output {
+ public:
+  Output() = default;
+  Output(const Problem& problem, const Matrix& matrix)
+      : matrix_(matrix), result_(problem, problem.root(), matrix.id) {
+    const bool dense = matrix.channels == matrix.padded && matrix.more == 0;
+    in_place_ = result_.direct() && dense;
+    // A storage that looks at all numbers first gets them in one array without gaps.
+    const bool gathers = !result_.in_groups() && !matrix.whole;
+    sliced_ = !matrix.whole && !in_place_ && !(gathers && dense);
+    collects_ = !result_.in_groups() && !(matrix.whole && dense);
+  }
+
+  size_t unit_bytes() const { return sliced_ ? matrix_.rows * matrix_.padded * sizeof(float) : 0; }
+
+  void book(Workspace& space, int64_t units, int64_t step) {
+    if (collects_) all_ = space.book(result_.elements());
+    if (sliced_) at_ = space.book(static_cast<uint64_t>(step) * matrix_.rows * matrix_.padded);
+    if (!matrix_.whole) return;
+    if (!in_place_) at_ = space.book(array());
+    if (step < units) part_ = space.book(array());
+  }
+
+  // What another storage of a summed result would take besides. It counts when slices are chosen: so the storage of a gradient
+  // does not change the order in which it is summed.
+  size_t reserve() const {
+    if (!matrix_.whole) return 0;
+    return aligned_bytes(in_place_ ? array() * sizeof(float) : 0) +
+           aligned_bytes(collects_ ? 0 : result_.elements() * sizeof(float));
+  }
+
+  // Where the library writes the slice.
+  float* slice(const RunContext& context, int64_t first) const {
+    if (matrix_.whole) return first == 0 ? total(context) : floats(context, part_);
+    if (sliced_) return floats(context, at_);
+    const uint64_t skipped = static_cast<uint64_t>(first) * matrix_.rows * matrix_.channels;
+    return (in_place_ ? context.as<float>(matrix_.id) : floats(context, all_)) + skipped;
+  }
+
+  // What becomes of a slice.
+  void take(const RunContext& context, int64_t first, int64_t units, const float* slice,
+            void* convert_space) const {
+    if (matrix_.whole) {
+      if (first > 0) add_array(total(context), slice, array(), context.stream);
+      return;
+    }
+    if (!sliced_) return;
+    const Rows rows{static_cast<uint64_t>(first) * matrix_.rows, static_cast<uint64_t>(units) * matrix_.rows,
+                    matrix_.channels, matrix_.padded};
+    if (collects_) {
+      copy_rows(floats(context, all_) + rows.first * rows.channels, rows.channels, slice, rows.padded,
+                rows.count, rows.channels, context.stream);
+    } else {
+      encode(result_.view(context), context.state, rows, slice, convert_space, context.stream);
+    }
+  }
+
+  void finish(const RunContext& context, void* convert_space) const {
+    if (in_place_ || (!matrix_.whole && !collects_)) return;
+    if (collects_ && matrix_.whole) {
+      copy_rows(floats(context, all_), matrix_.channels, total(context), matrix_.padded, matrix_.rows,
+                matrix_.channels, context.stream);
+    }
+    const Rows rows =
+        collects_ ? Rows::all(result_.elements()) : Rows{0, matrix_.rows, matrix_.channels, matrix_.padded};
+    encode(result_.view(context), context.state, rows, collects_ ? floats(context, all_) : total(context),
+           convert_space, context.stream);
+  }
+
+ private:
+  uint64_t array() const { return (matrix_.rows + matrix_.more) * matrix_.padded; }
+  float* total(const RunContext& context) const {
+    return in_place_ ? context.as<float>(matrix_.id) : floats(context, at_);
+  }
+
+  Matrix matrix_;
+  Result result_;
+  bool in_place_ = false;  // the library writes the tensor itself
+  bool sliced_ = false;    // a slice goes through a buffer
+  bool collects_ = false;  // all numbers meet in an array before they are encoded
+  size_t at_ = 0, part_ = 0, all_ = 0;
+};
+
+// Plans that wait to be compiled.
+struct Waiting {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<ConvPlan>> plans;
+};
+Waiting& waiting() {
+  static auto* const all = new Waiting;
+  return *all;
+}
+
+class SlicedTask : public Task {
+ public:
+  SlicedTask(const Problem& problem, Product product)
+      : product_(std::move(product)),
+        a_(problem, product_.a, product_.unit.unit),
+        b_(problem, product_.b, product_.unit.unit),
+        out_(problem, product_.out) {
+    if (product_.bias) {
+      bias_ = Input(problem,
+                    {.id = product_.bias,
+                     .whole = true,
+                     .channels = product_.out.channels,
+                     .padded = product_.out.padded},
+                    Unit::fp32);
+    }
+    if (product_.unit.unit == Unit::e4m3 && !(a_.in_place() && b_.in_place())) {
+      why_not_ = "native fp8 reads operands where they lie";
+      return;
+    }
+    cut(problem.plan.workspace);
+  }
+
+  // Why the library has no plan for it; then it cannot run.
+  const std::string& why_not() const { return why_not_; }
+
+  // Has its plans compiled with the next that are.
+  void announce() const {
+    Waiting& all = waiting();
+    const std::lock_guard lock(all.mutex);
+    for (const Plan* plan : {&main_, &tail_}) {
+      if (plan->conv) all.plans.push_back(plan->conv);
+    }
+  }
+
+  void run(const RunContext& context) override {
+    void* space = context.workspace + convert_;
+    a_.begin(context, product_.units, space);
+    b_.begin(context, product_.units, space);
+    if (product_.bias) bias_.begin(context, 1, space);
+    const auto library = (reinterpret_cast<uintptr_t>(context.workspace) + library_ + kAlignment - 1) /
+                         kAlignment * kAlignment;
+    for (int64_t first = 0; first < product_.units; first += step_) {
+      const int64_t n = std::min(step_, product_.units - first);
+      const void* a = a_.slice(context, first, n, space);
+      const void* b = b_.slice(context, first, n, space);
+      float* slice = out_.slice(context, first);
+      (n == step_ ? main_ : tail_).run(context.stream, a, b, slice, reinterpret_cast<void*>(library));
+      if (product_.bias) {
+        add_to_rows(slice, static_cast<const float*>(bias_.slice(context, 0, 1, space)),
+                    static_cast<uint64_t>(n) * product_.out.rows, product_.out.padded, context.stream);
+      }
+      out_.take(context, first, n, slice, space);
+    }
+    out_.finish(context, space);
+  }
+
+  std::string note() const override {
+    const std::string plan = main_.note();
+    return fmt::format("{}: {}{}{}", unit_name(product_.unit.unit), product_.unit.why,
+                       plan.empty() ? "" : "; ", plan);
+  }
+
+ private:
+  size_t unit_bytes() const { return a_.unit_bytes() + b_.unit_bytes() + out_.unit_bytes(); }
+
+  // Everything in slices of `step`, with a library that wants so much.
+  size_t place(int64_t step, size_t library) {
+    Workspace space;
+    convert_ = space.book(1, kConvertSpace);
+    a_.book(space, product_.units, step);
+    b_.book(space, product_.units, step);
+    if (product_.bias) bias_.book(space, 1, 1);
+    out_.book(space, product_.units, step);
+    library_ = space.book(library > 0 ? library + kAlignment : 0, 1);
+    return space.bytes();
+  }
+
+  // Units of a slice if there are so many. Equal slices need one plan instead of two: worth being smaller for, but by no
+  // more than a half.
+  int64_t step_of(int64_t slices) const {
+    const int64_t units = product_.units;
+    for (int64_t more = slices; more < 2 * slices && more <= units / kLeast; ++more) {
+      if (units % (more * kLeast) == 0) return units / more;
+    }
+    const int64_t step = (units + slices - 1) / slices;
+    return std::min(units, (step + kLeast - 1) / kLeast * kLeast);
+  }
+
+  bool find(int64_t step, size_t limit) {
+    const int64_t rest = product_.units % step;
+    main_ = product_.find(step, limit, &why_not_);
+    tail_ = main_ && rest != 0 ? product_.find(rest, limit, &why_not_) : Plan{};
+    return main_ && (rest == 0 || tail_);
+  }
+
+  // The libraries count elements in 32 bits.
+  bool too_large(int64_t step) const {
+    const auto elements = [&](const Matrix& matrix) {
+      return matrix.whole ? 0 : static_cast<uint64_t>(step) * matrix.rows * matrix.padded;
+    };
+    return std::max({elements(product_.a), elements(product_.b), elements(product_.out)}) >> 31 != 0;
+  }
+
+  // At least so many slices, for a library that wants so much.
+  int64_t slices_for(size_t limit, size_t library) {
+    if (place(product_.units, library) + out_.reserve() <= limit) return 1;
+    const size_t all = place(kLeast, library) + out_.reserve(), slice = kLeast * unit_bytes();
+    const size_t beside = all - std::min(all, slice);
+    const size_t room = limit > beside ? limit - beside : 1;
+    const auto units = static_cast<size_t>(product_.units);
+    const size_t most = std::max<size_t>(units / kLeast, 1);
+    return static_cast<int64_t>(std::clamp<size_t>((units * unit_bytes() + room - 1) / room, 1, most));
+  }
+
+  // As few slices as fit; where none do, the smallest.
+  void cut(size_t limit) {
+    // Without tensor cores the engines that need no workspace are very slow ones.
+    const size_t library_limit = std::max(kEnough, product_.unit.unit == Unit::fp32 ? limit : limit / 4);
+    size_t library = 0;
+    for (int64_t slices = 1;;) {
+      slices = std::max(slices, slices_for(limit, library));
+      step_ = step_of(slices);
+      if (find(step_, library_limit)) {
+        why_not_.clear();
+        library = std::max(main_.workspace(), tail_ ? tail_.workspace() : 0);
+        workspace_ = place(step_, library);
+        if (workspace_ + out_.reserve() <= limit || step_ <= kLeast || unit_bytes() == 0) return;
+      } else if (step_ <= kLeast || !too_large(step_)) {
+        return;
+      }
+      const int64_t before = step_;
+      while (step_of(slices) >= before) ++slices;
+    }
+  }
+
+  Product product_;
+  Input a_, b_, bias_;
+  Output out_;
+  int64_t step_ = 1;
+  Plan main_, tail_;
+  std::string why_not_;
+  size_t convert_ = 0, library_ = 0;
+};
+
+// The first unit that the library has a plan for: native fp8 where it was asked for, and what is exact.
+std::unique_ptr<SlicedTask> choose(const Problem& problem, Describe describe, std::string* why_not) {
+  const Node& node = problem.root();
+  const Operand a(problem, node.in[0]), b(problem, node.in[1]);
+  const ProductUnits& wanted = problem.plan.units;
+  const auto fp8 = [](const Operand& operand) {
+    return operand.plain() && operand.format() == operand_format(Unit::e4m3);
+  };
+  for (const bool native : {true, false}) {
+    if (native && !(wanted.fp8_native && fp8(a) && fp8(b))) continue;
+    const UnitChoice unit =
+        choose_unit(a.format(), b.format(), {wanted.tensor_core, wanted.tf32, native, wanted.seldom});
+    Product product = describe(problem, unit);
+    *why_not = product.why_not;
+    if (!why_not->empty()) continue;
+    auto task = std::make_unique<SlicedTask>(problem, std::move(product));
+    *why_not = task->why_not();
+    if (why_not->empty()) return task;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void Plan::run(Stream stream, const void* a, const void* b, float* out, void* workspace) const {
+  if (conv) {
+    conv->run(stream, a, b, out, workspace);
+  } else {
+    matmul->run(stream, a, b, out, workspace);
+  }
+}
+
+std::string why_not_sliced(const Problem& problem, Describe describe) {
+  if (std::string why = takes_one_node(problem); !why.empty()) return why;
+  if (problem.plan.accumulator) return "sums in a narrow accumulator";
+  std::string why_not;
+  choose(problem, describe, &why_not);
+  return why_not;
+}
+
+std::unique_ptr<Task> make_sliced(const Problem& problem, Describe describe) {
+  std::string why_not;
+  std::unique_ptr<SlicedTask> task = choose(problem, describe, &why_not);
+  if (!task) fail("cuda", "{}: {}", problem.root().name, why_not);
+  task->announce();
+  return task;
+}
+
+void prepare_products() {
+  std::vector<std::shared_ptr<ConvPlan>> plans;
+  {
+    Waiting& all = waiting();
+    const std::lock_guard lock(all.mutex);
+    plans.swap(all.plans);
+  }
+  std::sort(plans.begin(), plans.end());
+  plans.erase(std::unique(plans.begin(), plans.end()), plans.end());
+  prepare_all(plans);
+}
+
+}  // namespace ulp::cuda

@@ -1,0 +1,342 @@
+#include "ulp/lab/step_bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <numeric>
+#include <stdexcept>
+
+#include "ulp/backend/cpu/ceilings.h"
+#include "ulp/backend/cuda/measure.h"
+#include "ulp/base/error.h"
+#include "ulp/base/parallel.h"
+#include "ulp/base/philox.h"
+#include "ulp/lab/table.h"
+#include "ulp/precision/promotion.h"
+#include "ulp/train/init.h"
+#include "ulp/train/metrics.h"
+#include "ulp/train/process.h"
+#include "ulp/train/scaling.h"
+#include "ulp/train/setup.h"
+
+namespace ulp {
+namespace {
+
+std::unique_ptr<StepClock> host_clock() { return std::make_unique<HostClock>(); }
+
+std::vector<BenchDevice>& bench_devices() {
+  static std::vector<BenchDevice> devices = {{"cpu", cpu_ceilings, host_clock, nullptr},
+                                             {"reference", cpu_ceilings, host_clock, nullptr},
+                                             {"cuda", cuda_ceilings, cuda_clock, cuda_used_bytes}};
+  return devices;
+}
+
+constexpr double kMebi = 1 << 20;
+constexpr int64_t kMostSteps = 1'000'000;
+
+void check_count(const char* what, int64_t count, int64_t least) {
+  if (count < least || count > kMostSteps) {
+    fail("bench", "the number of {} must be from {} to {}, got {}", what, least, kMostSteps, count);
+  }
+}
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// The shape of what a data set would give.
+ImageSet image_shape(const StepBenchOptions& options) {
+  const DataRequest request = data_request(options.config);
+  ImageSet set;
+  set.height = static_cast<size_t>(request.height.value_or(32));
+  set.width = static_cast<size_t>(request.width.value_or(32));
+  set.channels = static_cast<size_t>(request.channels.value_or(3));
+  set.classes = static_cast<size_t>(options.classes);
+  return set;
+}
+
+// Examples of noise, and an engine that is trained on them as a run trains it: with its loss scale and its look for
+// tensors to promote.
+class Bench {
+ public:
+  explicit Bench(const StepBenchOptions& options)
+      : config_(options.config),
+        set_(image_shape(options)),
+        engine_(engine_options(config_, set_)),
+        scaler_(choose_loss_scale(config_, engine_), UINT64_MAX),
+        promotion_(promotion_of(config_)),
+        images_(static_cast<size_t>(config_.batch) * set_.image_bytes()),
+        labels_(static_cast<size_t>(config_.batch)) {
+    if (scaler_.measured()) {
+      fail("bench", "a loss scale that is measured on the data set needs one: give a factor, or dynamic");
+    }
+    fill_initial(Init::normal(1), config_.seed, 0, images_);
+    for (size_t i = 0; i < labels_.size(); ++i) {
+      const uint32_t word = philox({{static_cast<uint32_t>(i), 0, 0, 1}}, {{5, 8}}).word[0];
+      labels_[i] = static_cast<int32_t>(word % set_.classes);
+    }
+    if (ResidentSet::possible(find_backend(config_.device), set_)) keep_on_device();
+    engine_.allocate();
+  }
+
+  void step() {
+    const double scale = scaler_.scale();
+    const StepState state = step_state(config_, steps_, updates_, optimizer_config(config_).lr, scale);
+    const auto verdict = [&](double loss, const Graph& graph, std::span<const EncodeStats> stats) {
+      return scaler_.accept(gradients_overflowed(loss, graph, stats));
+    };
+    last_ = engine_.train(state, {images_, labels_, 0, numbers_}, verdict, known_of(scaler_));
+    if (promotion_) {
+      promotable_ =
+          overflowing(engine_.graph(), engine_.stats(), engine_.elements(), *promotion_, engine_.assignment())
+              .size();
+    }
+    ++steps_;
+    updates_ += last_.updated ? 1 : 0;
+  }
+
+  const ImageSet& set() const { return set_; }
+  Engine& engine() { return engine_; }
+  double loss() const { return last_.loss / static_cast<double>(config_.batch); }
+  uint64_t updates() const { return updates_; }
+  size_t promotable() const { return promotable_; }
+
+ private:
+  // As training has its data there: bytes, from which each step makes its batch.
+  void keep_on_device() {
+    set_.mean.assign(set_.channels, 0.5f);
+    set_.deviation.assign(set_.channels, 0.25f);
+    for (const float value : images_) {
+      set_.train.images.push_back(static_cast<uint8_t>(std::clamp(128 + 64 * value, 0.0f, 255.0f)));
+    }
+    set_.train.labels = labels_;
+    set_.test.images.resize(set_.image_bytes());
+    set_.test.labels.resize(1);
+    images_.clear();
+    numbers_.resize(labels_.size());
+    std::iota(numbers_.begin(), numbers_.end(), 0u);
+    engine_.keep_resident(set_, {}, {});
+  }
+
+  const RunConfig config_;
+  ImageSet set_;
+  Engine engine_;
+  LossScaler scaler_;
+  std::optional<double> promotion_;
+  std::vector<float> images_;
+  std::vector<int32_t> labels_;
+  std::vector<uint32_t> numbers_;
+  BatchResult last_;
+  uint64_t steps_ = 0, updates_ = 0;
+  size_t promotable_ = 0;
+};
+
+void summarize(StepBench& result) {
+  std::vector<double> sorted = result.seconds;
+  std::sort(sorted.begin(), sorted.end());
+  const size_t middle = sorted.size() / 2;
+  result.median_seconds = sorted.size() % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+  result.least_seconds = sorted.front();
+  result.most_seconds = sorted.back();
+  result.examples_per_second = static_cast<double>(result.options.config.batch) / result.median_seconds;
+}
+
+}  // namespace
+
+const BenchDevice* find_bench_device(std::string_view name) {
+  for (const BenchDevice& device : bench_devices()) {
+    if (device.name == name) return &device;
+  }
+  return nullptr;
+}
+
+void add_bench_device(const BenchDevice& device) {
+  if (find_bench_device(device.name) != nullptr) {
+    throw std::logic_error("there is a row for " + std::string(device.name) + " already");
+  }
+  bench_devices().push_back(device);
+}
+
+StepBench bench_step(const StepBenchOptions& options) {
+  check(options.config);
+  check_count("warm-up steps", options.warmup_steps, 0);
+  check_count("steps", options.steps, 1);
+  check_count("profiled steps", options.profile_steps, 0);
+  if (options.classes < 2) fail("bench", "there must be two classes or more, got {}", options.classes);
+  if (options.config.threads > 0) set_thread_count(static_cast<int>(options.config.threads));
+
+  StepBench result;
+  result.options = options;
+  result.threads = thread_count();
+  ResidentGrowth growth;
+  Bench bench(options);
+  const ImageSet& set = bench.set();
+  result.input = fmt::format("{}x{}x{}", set.channels, set.height, set.width);
+  result.parameters = bench.engine().graph().parameters();
+  for (int64_t i = 0; i < options.warmup_steps; ++i) bench.step();
+  const uint64_t before = bench.updates();
+  for (int64_t i = 0; i < options.steps; ++i) {
+    const double begin = now();
+    bench.step();
+    result.seconds.push_back(now() - begin);
+  }
+  result.skipped = options.steps - static_cast<int64_t>(bench.updates() - before);
+  result.loss = bench.loss();
+  result.promotable = bench.promotable();
+  summarize(result);
+  // Before what else is measured takes memory of its own.
+  growth.look();
+  const BenchDevice* device = find_bench_device(options.config.device);
+  result.planned_bytes = bench.engine().planned_peak_bytes();
+  result.allocated_bytes = bench.engine().memory().peak();
+  result.resident_bytes = growth.bytes();
+  if (device != nullptr && device->used_bytes != nullptr) result.device_bytes = device->used_bytes();
+
+  result.work = step_work(bench.engine().training_plan(), options.config.grad_accum);
+  if (device == nullptr) return result;
+  if (device->ceilings != nullptr) result.ceilings = device->ceilings();
+  if (options.profile_steps > 0 && device->clock != nullptr) {
+    const std::unique_ptr<StepClock> clock = device->clock();
+    result.kernels = profile_steps(bench.engine(), *clock, options.profile_steps, [&bench] { bench.step(); });
+  }
+  return result;
+}
+
+namespace {
+
+std::string mebi_text(size_t bytes) { return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / kMebi); }
+
+// Three digits that count, whether a machine does a billion operations a second or a quadrillion.
+std::string rate_text(double rate) {
+  if (!(rate > 0)) return "-";
+  const int digits = std::clamp(2 - static_cast<int>(std::floor(std::log10(rate))), 0, 6);
+  return fmt::format("{:.{}f}", rate, digits);
+}
+
+std::string share_text(double rate, double of) {
+  return rate > 0 && of > 0 ? fmt::format("{:.1f}%", 100 * rate / of) : "-";
+}
+
+std::string kernels_text(const StepBench& bench) {
+  TextTable table;
+  table.columns = {{"operator", true}, {"kernel", true}, {"ms"},      {"share"},     {"calls"},
+                   {"GB/s"},           {"of copy"},      {"TFLOP/s"}, {"of product"}};
+  double all = 0;
+  for (const KernelTime& kernel : bench.kernels) all += kernel.seconds;
+  const Ceilings ceilings = bench.ceilings.value_or(Ceilings{});
+  for (const KernelTime& kernel : bench.kernels) {
+    const double gbs = 1e-9 * kernel.bytes / kernel.seconds,
+                 tflops = 1e-12 * kernel.operations / kernel.seconds;
+    table.rows.push_back({kernel.op, kernel.kernel, fmt::format("{:.3f}", 1e3 * kernel.seconds),
+                          share_text(kernel.seconds, all), fmt::format("{}", kernel.calls), rate_text(gbs),
+                          share_text(gbs, ceilings.copy_gbs), rate_text(tflops),
+                          share_text(tflops, ceilings.product_tflops)});
+  }
+  return fmt::format(
+      "\nBy kernel, in {} more steps timed one by one: {:.2f} ms of a step's {:.2f} (medians)\n\n{}",
+      bench.options.profile_steps, 1e3 * all, 1e3 * bench.median_seconds, table.markdown());
+}
+
+// JSON has no infinity and no NaN.
+Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+}  // namespace
+
+std::string step_bench_text(const StepBench& bench) {
+  const RunConfig& config = bench.options.config;
+  std::string text = fmt::format(
+      "{} at width {}, {} parameters, {} in {} classes, batch {}{}\npolicy {}, {} with update {}{}, on {}, "
+      "{} "
+      "thread{}\n\n",
+      config.model, config.width, bench.parameters, bench.input, bench.options.classes, config.batch,
+      config.grad_accum > 1 ? fmt::format(" in {} micro-batches", config.grad_accum) : "", config.policy,
+      config.optimizer, config.update, config.fused_backward ? ", fused backward" : "", config.device,
+      bench.threads, bench.threads == 1 ? "" : "s");
+  const auto line = [&text](std::string_view name, const std::string& value) {
+    text += fmt::format("{:<22}{}\n", name, value);
+  };
+  line("step", fmt::format("{:.2f} ms (median of {}; {:.2f} to {:.2f})", 1e3 * bench.median_seconds,
+                           bench.options.steps, 1e3 * bench.least_seconds, 1e3 * bench.most_seconds));
+  line("examples", fmt::format("{:.0f} a second", bench.examples_per_second));
+  line("peak, planned", mebi_text(bench.planned_bytes));
+  line("peak, allocated", mebi_text(bench.allocated_bytes));
+  if (bench.device_bytes) line("peak, on the device", mebi_text(*bench.device_bytes));
+  line("process grew by", mebi_text(bench.resident_bytes));
+  const auto rate = [&](double value, const char* unit, double ceiling, const char* what) {
+    const std::string share =
+        bench.ceilings ? fmt::format(", {} of {}'s {}", share_text(value, ceiling), what, rate_text(ceiling))
+                       : "";
+    return fmt::format("{} {}{}", rate_text(value), unit, share);
+  };
+  const Ceilings ceilings = bench.ceilings.value_or(Ceilings{});
+  line("products", rate(bench.tflops(), "TFLOP/s", ceilings.product_tflops, "a matrix product"));
+  line("bytes", rate(bench.gbs(), "GB/s", ceilings.copy_gbs, "a copy"));
+  line("ceilings", bench.ceilings ? ceilings.how : "not measured on this device");
+  if (bench.skipped > 0) line("skipped steps", fmt::format("{}: they update nothing", bench.skipped));
+  if (bench.promotable > 0)
+    line("overflowing tensors", fmt::format("{}, which training would promote", bench.promotable));
+  if (!std::isfinite(bench.loss)) line("loss", fmt::format("{}: give a lower --lr", bench.loss));
+  if (!bench.kernels.empty()) text += kernels_text(bench);
+  return text;
+}
+
+std::string step_bench_json(const StepBench& bench) {
+  const RunConfig& config = bench.options.config;
+  Json json = {{"model", config.model},
+               {"width", config.width},
+               {"input", bench.input},
+               {"classes", bench.options.classes},
+               {"parameters", bench.parameters},
+               {"batch", config.batch},
+               {"grad_accum", config.grad_accum},
+               {"policy", config.policy},
+               {"optimizer", config.optimizer},
+               {"update", config.update},
+               {"weight", config.weight},
+               {"state", config.state},
+               {"fused_backward", config.fused_backward},
+               {"device", config.device},
+               {"threads", bench.threads},
+               {"warmup_steps", bench.options.warmup_steps},
+               {"steps", bench.options.steps},
+               {"ms", 1e3 * bench.median_seconds},
+               {"ms_min", 1e3 * bench.least_seconds},
+               {"ms_max", 1e3 * bench.most_seconds},
+               {"examples_per_second", bench.examples_per_second},
+               {"loss", finite(bench.loss)},
+               {"skipped", bench.skipped},
+               {"promotable", bench.promotable},
+               {"planned_peak_bytes", bench.planned_bytes},
+               {"allocated_peak_bytes", bench.allocated_bytes},
+               {"resident_growth_bytes", bench.resident_bytes},
+               {"device_peak_bytes", bench.device_bytes ? Json(*bench.device_bytes) : Json(nullptr)},
+               {"operations", bench.work.operations},
+               {"bytes_moved", bench.work.bytes},
+               {"tflops", bench.tflops()},
+               {"gbs", bench.gbs()},
+               {"ceilings", nullptr},
+               {"kernels", Json::array()}};
+  if (bench.ceilings) {
+    json["ceilings"] = {{"copy_gbs", bench.ceilings->copy_gbs},
+                        {"product_tflops", bench.ceilings->product_tflops},
+                        {"how", bench.ceilings->how}};
+    json["tflops_share"] = bench.tflops() / bench.ceilings->product_tflops;
+    json["gbs_share"] = bench.gbs() / bench.ceilings->copy_gbs;
+  }
+  double all = 0;
+  for (const KernelTime& kernel : bench.kernels) all += kernel.seconds;
+  for (const KernelTime& kernel : bench.kernels) {
+    json["kernels"].push_back({{"op", kernel.op},
+                               {"kernel", kernel.kernel},
+                               {"ms", 1e3 * kernel.seconds},
+                               {"share", kernel.seconds / all},
+                               {"calls", kernel.calls},
+                               {"gbs", 1e-9 * kernel.bytes / kernel.seconds},
+                               {"tflops", 1e-12 * kernel.operations / kernel.seconds}});
+  }
+  return json.dump();
+}
+
+}  // namespace ulp

@@ -1,0 +1,134 @@
+#include "ulp/train/profile.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "ulp/base/error.h"
+#include "ulp/graph/ops/source.h"
+#include "ulp/graph/products.h"
+
+namespace ulp {
+namespace {
+
+bool once_a_step(Phase phase) { return phase != Phase::forward && phase != Phase::backward; }
+bool made_again(Phase phase) { return phase == Phase::again || phase == Phase::finish_again; }
+
+double median_seconds(const std::vector<KernelTime>& times) {
+  std::vector<double> seconds;
+  for (const KernelTime& time : times) seconds.push_back(time.seconds);
+  const auto middle = seconds.begin() + static_cast<ptrdiff_t>(seconds.size() / 2);
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  return *middle;
+}
+
+// However an engine is left, its steps are no longer timed.
+class Timed {
+ public:
+  Timed(Engine& engine, StepClock& clock) : engine_(engine) { engine_.time_steps(&clock); }
+  ~Timed() { engine_.time_steps(nullptr); }
+  Timed(const Timed&) = delete;
+  Timed& operator=(const Timed&) = delete;
+
+ private:
+  Engine& engine_;
+};
+
+}  // namespace
+
+size_t moved_bytes(const Plan& plan, const PlanStep& step) {
+  const Graph& graph = plan.graph();
+  std::set<int32_t> read, written;
+  size_t bytes = 0;
+  for (const auto* nodes : {&step.roots, &step.inlined}) {
+    for (const NodeId id : *nodes) {
+      for (const TensorId in : graph[id].in) {
+        if (plan.place(in).home != Home::nowhere) read.insert(plan.place(in).root.index);
+      }
+      // What is fed comes in four bytes, whatever it is stored as.
+      const OpDef* op = graph[id].op;
+      if (op == &kInput || op == &kIndices || op == &kTarget) bytes += 4 * graph[graph[id].out[0]].elements();
+    }
+  }
+  for (const NodeId id : step.roots) {
+    for (const TensorId out : graph[id].out) {
+      if (plan.place(out).home == Home::nowhere) continue;
+      written.insert(plan.place(out).root.index);
+      if (is_state(graph[out].kind)) read.insert(plan.place(out).root.index);
+    }
+  }
+  for (const auto* set : {&read, &written}) {
+    for (const int32_t index : *set) bytes += plan.place(TensorId{index}).bytes;
+  }
+  return bytes;
+}
+
+double product_operations(const Plan& plan, const PlanStep& step) {
+  uint64_t pairs = 0;
+  for (const auto* nodes : {&step.roots, &step.inlined}) {
+    for (const NodeId id : *nodes) pairs += multiply_adds(plan.graph(), plan.graph()[id]);
+  }
+  return 2 * static_cast<double>(pairs);
+}
+
+StepWork step_work(const Plan& plan, int64_t micro_batches) {
+  StepWork work;
+  for (const PlanStep& step : plan.steps()) {
+    const double runs = once_a_step(step.phase) ? 1 : static_cast<double>(micro_batches);
+    work.bytes += runs * static_cast<double>(moved_bytes(plan, step));
+    if (!made_again(step.phase)) work.operations += runs * product_operations(plan, step);
+  }
+  return work;
+}
+
+std::vector<KernelTime> profile_steps(Engine& engine, StepClock& clock, int64_t count,
+                                      const std::function<void()>& train) {
+  if (count < 1) fail("profile", "the number of steps must be positive, got {}", count);
+  const Plan& plan = engine.training_plan();
+  using Key = std::pair<std::string_view, std::string_view>;
+  std::map<Key, std::vector<KernelTime>>
+      found;  // of each step in which it ran: a step that is skipped updates nothing
+  const Timed timed(engine, clock);
+  clock.take();
+  for (int64_t i = 0; i < count; ++i) {
+    train();
+    const std::vector<StepTime> times = clock.take();
+    std::map<Key, KernelTime> now;
+    for (size_t at = 0; at < std::min(times.size(), plan.steps().size()); ++at) {
+      if (times[at].runs == 0) continue;
+      const PlanStep& step = plan.steps()[at];
+      const auto runs = static_cast<double>(times[at].runs);
+      KernelTime& kernel = now[{plan.graph()[step.roots[0]].op->name, step.kernel->name}];
+      kernel.seconds += times[at].seconds;
+      kernel.calls += times[at].runs;
+      kernel.bytes += runs * static_cast<double>(moved_bytes(plan, step));
+      kernel.operations += runs * product_operations(plan, step);
+    }
+    for (const auto& [key, kernel] : now) found[key].push_back(kernel);
+  }
+  std::vector<KernelTime> kernels;
+  for (const auto& [key, times] : found) {
+    KernelTime& kernel = kernels.emplace_back(times.front());
+    kernel.op = key.first;
+    kernel.kernel = key.second;
+    kernel.seconds = median_seconds(times);
+  }
+  std::stable_sort(kernels.begin(), kernels.end(),
+                   [](const KernelTime& a, const KernelTime& b) { return a.seconds > b.seconds; });
+  return kernels;
+}
+
+void HostClock::begin(size_t step, CUstream_st* /*stream*/) {
+  if (step >= times_.size()) times_.resize(step + 1);
+  begun_ = std::chrono::steady_clock::now();
+}
+
+void HostClock::end(size_t step, CUstream_st* /*stream*/) {
+  times_[step].seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begun_).count();
+  ++times_[step].runs;
+}
+
+std::vector<StepTime> HostClock::take() { return std::exchange(times_, {}); }
+
+}  // namespace ulp
