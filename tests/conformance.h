@@ -65,7 +65,7 @@ class Sketch {
   int names_ = 0;
 };
 
-// Those that this program is linked with (conformance_host.cc, cuda/conformance_cuda.cc).
+// Those that this program is linked with (conformance_host.cc, conformance_emulated.cc, cuda/conformance_cuda.cc).
 using BackendOf = const Backend& (*)();
 std::span<const BackendOf> tested_backends();
 

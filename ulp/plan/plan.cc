@@ -95,6 +95,13 @@ bool one_pass(const Graph& graph, bool merges, NodeId a, NodeId b) {
   return merges && copies_gradient(graph, graph[a]) && copies_gradient(graph, graph[b]);
 }
 
+// Whether a step writes what the node writes: then they cannot run beside each other in one task.
+bool writes_same(const Graph& graph, const PlanStep& step, NodeId id) {
+  return std::any_of(step.roots.begin(), step.roots.end(), [&](NodeId root) {
+    return graph.bytes_of(graph[root].out[0]) == graph.bytes_of(graph[id].out[0]);
+  });
+}
+
 // The order in which nodes are looked at. Where the backend `merges`, what is small and nothing else of its phase reads comes together at the
 // phase's end: running statistics, made of what is kept for backward anyway, and copies of gradients.
 std::vector<NodeId> node_order(const Graph& graph, bool merges) {
@@ -147,6 +154,7 @@ Plan::Plan(const Graph& graph, std::vector<TensorFormat> formats, const PlanOpti
       if (fusion.absorbed[static_cast<size_t>(id.index)]) continue;
       const bool tracks = merges && graph[id].op == &kBatchTrack;
       if (!steps_.empty() && options.fuse && !options.fused_backward &&
+          !writes_same(graph, steps_.back(), id) &&
           (tracks ? graph[steps_.back().roots[0]].op == &kBatchTrack
                   : one_pass(graph, merges, steps_.back().roots[0], id))) {
         steps_.back().roots.push_back(id);

@@ -69,7 +69,9 @@ Walk transpose_walk(const Problem& problem) {
 uint32_t movable_bits(const Problem& problem) {
   const TensorId in = problem.root().in[0], out = problem.root().out[0];
   const Storage& storage = problem.format(out).storage;
-  if (problem.format(in).storage != storage || problem.tensor(out).kind == Kind::grad_sum) return 0;
+  // A weight is rounded to its operand's format as it is read.
+  const TensorFormat read = read_format(problem, in);
+  if (read.operand || read.storage != storage || problem.tensor(out).kind == Kind::grad_sum) return 0;
   if (const Plain* plain = std::get_if<Plain>(&storage)) return number(plain->format.bits());
   return std::holds_alternative<S2fp8>(storage) ? 8 : 0;
 }

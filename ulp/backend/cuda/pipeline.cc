@@ -110,6 +110,14 @@ WriteView fp32_target(float* data, size_t elements) {
   return view;
 }
 
+// Whether the result is a number of the first input or 0, both in one plain format, so that writing it rounds nothing.
+bool chooses_numbers(const Problem& problem, const Node& node) {
+  if (node.op != &kRelu && node.op != &kReluGrad) return false;
+  const TensorFormat in = read_format(problem, node.in[0]);
+  return !in.operand && std::holds_alternative<Plain>(in.storage) &&
+         in.storage == problem.format(node.out[0]).storage;
+}
+
 class PipelineTask : public Task {
  public:
   explicit PipelineTask(const Problem& problem) {
@@ -130,6 +138,7 @@ class PipelineTask : public Task {
       if (!reduces(root)) {
         call_.rounder =
             make_rounder(view.stored.fp32 || output.staged, view.stored.codec, view.mode, view.number);
+        call_.rounder.exact = chooses_numbers(problem, root);
       }
     }
     if (reduces(root)) partial_ = book_.book(partial_floats(call_.elements, call_.channels));
@@ -210,6 +219,7 @@ class PipelineTask : public Task {
     const Rounding rounding = tensor_rounding(problem.plan, tensor, storage, {});
     const StoredView view = stored_view(storage, rounding.overflow, tensor.elements());
     stage.rounder = make_rounder(view.fp32, view.codec, rounding.mode, tensor.number);
+    stage.rounder.exact = chooses_numbers(problem, node);
     const bool silent = std::find(problem.silent.begin(), problem.silent.end(), id) != problem.silent.end();
     if (!view.fp32 && !silent) reported_.back() = node.out[0];
   }

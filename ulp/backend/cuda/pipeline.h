@@ -29,6 +29,7 @@ struct Rounder {
   bool on = false;      // off: fp32
   bool quick = true;    // to nearest-even in few steps
   bool random = false;  // at random in few steps
+  bool exact = false;   // what comes are numbers of the format already: nothing is rounded
   Unit unit = Unit::none;
   Round mode = Round::nearest_even;
   uint32_t number = 0;           // of the random words
@@ -41,6 +42,8 @@ struct Rounder {
   uint32_t many = 0;       // 2^23 spacings of the binade of pattern p are p + many,
   uint32_t least = 0;      // or this where that is more
   uint32_t place = 0;      // what is missing then for a code
+  float drop =
+      0;  // of numbers of the format: times this the pattern has the code above `shift` other bits; 0: not so
 };
 // Off where the view is fp32.
 Rounder make_rounder(bool fp32, const QuickCodec& codec, Round mode, uint32_t number);
@@ -49,11 +52,12 @@ Rounder make_rounder(bool fp32, const QuickCodec& codec, Round mode, uint32_t nu
 struct Leaf {
   ReadView view;
   bool quick = false;
-  bool same = false;  // a code is the upper half of its number
-  uint8_t shift = 0;  // from the top of a register to the place in a number
-  uint32_t mask = 0;  // of the bits that belong there
-  float lift = 1;     // what is missing to the number
-  float largest = 0;  // that is a number; codes beyond are special
+  bool same = false;      // a code is the upper half of its number
+  uint8_t shift = 0;      // from the top of a register to the place in a number
+  uint32_t mask = 0;      // of the bits that belong there
+  float lift = 1;         // what is missing to the number
+  float largest = 0;      // that is a number; codes beyond are special
+  bool ordinary = false;  // there are none
 };
 Leaf make_leaf(const ReadView& view);
 

@@ -46,6 +46,7 @@ Rounder make_rounder(bool fp32, const QuickCodec& codec, Round mode, uint32_t nu
   made.many = codec.shift << 23;
   made.least = codec.lowest + made.many;
   made.place = 0u - (made.least >> codec.shift);
+  if (codec.short_out && codec.lift <= 0x1p126f) made.drop = 1 / codec.lift;
   if (spec.sign_shift == 15 && spec.man == 7 && spec.emin == -126) made.unit = Rounder::Unit::bf16;
   if (spec.sign_shift == 15 && spec.man == 10 && spec.emin == -14 && spec.max_code <= 0x7BFFu) {
     made.unit = Rounder::Unit::fp16;
@@ -72,6 +73,7 @@ Leaf make_leaf(const ReadView& view) {
   leaf.mask = 0x80000000u | ((1u << spec.sign_shift) - 1) << (23 - spec.man);
   leaf.lift = stored.codec.lift;
   leaf.largest = bits_float(decode_scalar(spec, spec.max_code));
+  leaf.ordinary = spec.max_code == (1u << spec.sign_shift) - 1;
   leaf.same = stored.bits == 16 && shift == 0 && leaf.lift == 1;
   for (uint32_t code = spec.max_code + 1; leaf.same && code < 0x8000u; ++code) {
     leaf.same = decode_scalar(spec, code) == code << 16;

@@ -90,15 +90,14 @@ __device__ inline void load_raw(const Leaf& leaf, uint64_t group, Raw<kWidth>& r
 template <int kBits, int kWords>
 __device__ inline void decode_raw(const Leaf& leaf, const uint32_t (&word)[kWords], float (&x)[8]) {
   constexpr int kEach = 32 / kBits;
-  bool special = false;
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const uint32_t top = word[i / kEach] << (32 - kBits - kBits * (i % kEach));
     const uint32_t placed = static_cast<uint32_t>(static_cast<int32_t>(top) >> leaf.shift) & leaf.mask;
     x[i] = bits_float(placed) * leaf.lift;
-    special = special || !(fabsf(x[i]) <= leaf.largest);
   }
-  if (!special) return;
+  if (leaf.ordinary) return;
+  if (largest_of(x) <= leaf.largest) return;
 #pragma unroll 1
   for (int i = 0; i < 8; ++i) {
     const uint32_t code = pick(word, i / kEach) >> (kBits * (i % kEach)) & ((1u << kBits) - 1);
@@ -185,6 +184,10 @@ __device__ inline void round_quick(const Rounder& rounder, float (&x)[8], RangeC
     encode_special<kSettles>(rounder, x, code, seen);
     return;
   }
+  if (rounder.exact && !over) {
+    seen.amax = float_bits(most) > seen.amax ? float_bits(most) : seen.amax;
+    return;
+  }
   count_quick(rounder, x, most, seen);
 #if defined(__CUDA_ARCH__)
   if (rounder.unit == Rounder::Unit::bf16 && !over) {
@@ -237,7 +240,12 @@ __device__ inline void store_quick(const WriteView& view, const Rounder& rounder
     }
     return;
   }
-  count_quick(rounder, x, most, seen);
+  const bool exact = rounder.exact && !over;
+  if (exact) {
+    seen.amax = float_bits(most) > seen.amax ? float_bits(most) : seen.amax;
+  } else {
+    count_quick(rounder, x, most, seen);
+  }
   uint8_t* at = view.stored.codes + group * view.stored.bits;
 #if defined(__CUDA_ARCH__)
   if (rounder.unit != Rounder::Unit::none && !over) {
@@ -247,11 +255,16 @@ __device__ inline void store_quick(const WriteView& view, const Rounder& rounder
     return;
   }
 #endif
+  if (exact && rounder.drop != 0) {
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const uint32_t many = spacings(rounder, x[i]);
-    code[i] =
-        float_bits(fabsf(x[i]) + bits_float(many)) - many + (many >> rounder.codec.shift) + rounder.place;
+    for (int i = 0; i < 8; ++i) code[i] = float_bits(fabsf(x[i]) * rounder.drop) >> rounder.codec.shift;
+  } else {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const uint32_t many = spacings(rounder, x[i]);
+      code[i] =
+          float_bits(fabsf(x[i]) + bits_float(many)) - many + (many >> rounder.codec.shift) + rounder.place;
+    }
   }
   if (over) {
 #pragma unroll

@@ -115,6 +115,7 @@ class Gpu : public Device {
     } catch (...) {
       cudaStreamEndCapture(stream_, &graph);
       if (graph != nullptr) cudaGraphDestroy(graph);
+      cudaGetLastError();  // what went wrong is told by the exception; the next launch is not to blame
       throw;
     }
     check(cudaStreamEndCapture(stream_, &graph), "recording a step");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <utility>
 
@@ -182,7 +183,7 @@ class Output {
 // Plans that wait to be compiled.
 struct Waiting {
   std::mutex mutex;
-  std::vector<std::shared_ptr<ConvPlan>> plans;
+  std::map<std::shared_ptr<ConvPlan>, int> plans;  // and how many tasks have them
 };
 Waiting& waiting() {
   static auto* const all = new Waiting;
@@ -215,12 +216,13 @@ class SlicedTask : public Task {
   const std::string& why_not() const { return why_not_; }
 
   // Has its plans compiled with the next that are.
-  void announce() const {
-    Waiting& all = waiting();
-    const std::lock_guard lock(all.mutex);
-    for (const Plan* plan : {&main_, &tail_}) {
-      if (plan->conv) all.plans.push_back(plan->conv);
-    }
+  // Its plans are compiled before anything runs, unless it is gone by then: plans are also made only to be looked at.
+  void announce() {
+    announced_ = true;
+    count(1);
+  }
+  ~SlicedTask() override {
+    if (announced_) count(-1);
   }
 
   void run(const RunContext& context) override {
@@ -252,6 +254,14 @@ class SlicedTask : public Task {
   }
 
  private:
+  void count(int tasks) const {
+    Waiting& all = waiting();
+    const std::lock_guard lock(all.mutex);
+    for (const Plan* plan : {&main_, &tail_}) {
+      if (plan->conv && (all.plans[plan->conv] += tasks) == 0) all.plans.erase(plan->conv);
+    }
+  }
+
   size_t unit_bytes() const { return a_.unit_bytes() + b_.unit_bytes() + out_.unit_bytes(); }
 
   // Everything in slices of `step`, with a library that wants so much.
@@ -311,14 +321,17 @@ class SlicedTask : public Task {
     for (int64_t slices = 1;;) {
       slices = std::max(slices, slices_for(limit, library));
       step_ = step_of(slices);
-      if (find(step_, library_limit)) {
+      if (too_large(step_)) {
+        why_not_ = "more elements than the library counts";
+      } else if (find(step_, library_limit)) {
         why_not_.clear();
         library = std::max(main_.workspace(), tail_ ? tail_.workspace() : 0);
         workspace_ = place(step_, library);
         if (workspace_ + out_.reserve() <= limit || step_ <= kLeast || unit_bytes() == 0) return;
-      } else if (step_ <= kLeast || !too_large(step_)) {
+      } else {
         return;
       }
+      if (step_ <= kLeast) return;
       const int64_t before = step_;
       while (step_of(slices) >= before) ++slices;
     }
@@ -331,6 +344,7 @@ class SlicedTask : public Task {
   Plan main_, tail_;
   std::string why_not_;
   size_t convert_ = 0, library_ = 0;
+  bool announced_ = false;
 };
 
 // The first unit that the library has a plan for: native fp8 where it was asked for, and what is exact.
@@ -386,11 +400,9 @@ void prepare_products() {
   {
     Waiting& all = waiting();
     const std::lock_guard lock(all.mutex);
-    plans.swap(all.plans);
+    for (const auto& [plan, tasks] : all.plans) plans.push_back(plan);
   }
-  std::sort(plans.begin(), plans.end());
-  plans.erase(std::unique(plans.begin(), plans.end()), plans.end());
-  prepare_all(plans);
+  prepare_all(plans);  // those that are compiled already take no time
 }
 
 }  // namespace ulp::cuda
