@@ -6,7 +6,7 @@
 #   bits     the programs that compare the GPU's bits with the CPU's
 #   steps    a training step of every model, batch and policy, ulp and PyTorch in turns; a table at the end
 #   memory   the peak of a step, each in a fresh process
-#   adamw    optimizer steps, a copy, a matrix product, a cast
+#   adamw    PyTorch's optimizer steps, a copy, a matrix product, a cast
 #   train    CIFAR-10, 30 epochs (needs --data: a folder with cifar-10-batches-bin)
 #
 # Without PART: bits steps memory adamw. Run from a folder with `ulp`, the test programs and the libraries that the machine lacks
@@ -61,12 +61,12 @@ step() { # FILE MODEL BATCH POLICY MORE...
 
 run_bits() {
   local found=0 program
-  for program in "$bin"/*_bits; do
-    [ -x "$program" ] || continue
+  for program in numeric_bits convert_check products_check cuda_conformance; do
+    [ -x "$bin/$program" ] || continue
     found=1
-    try bits.log "$program"
+    try bits.log "$bin/$program"
   done
-  [ $found = 1 ] || { failed+=('bits: there is no program *_bits'); echo "no program *_bits in $bin" >&2; }
+  [ $found = 1 ] || { failed+=('bits: none of its programs is there'); echo "no test programs of the cuda preset in $bin" >&2; }
 }
 
 run_steps() {
@@ -98,11 +98,6 @@ run_memory() {
 run_adamw() {
   : >"$out/adamw.jsonl"
   peers adamw.jsonl torch_adamw.py
-  if [ -x "$bin/update_bench_cuda" ]; then
-    try adamw.log "$bin/update_bench_cuda"
-  else
-    echo "no program update_bench_cuda in $bin: PyTorch alone" >&2
-  fi
 }
 
 # PyTorch's cycle rises over 0.3 of the run from 1/25 of the peak, along half a wave; ulp's warm-up is a straight line between the same.
