@@ -1,11 +1,15 @@
-// The GPU's codecs against the CPU's: every preset in every rounding mode on random fp32 patterns and the numbers around every code, all
-// storages that keep something beside codes, and every code decoded. Then how fast they are beside a plain copy.
+// The GPU's codecs against the CPU's: every preset in every rounding mode on random fp32 patterns, written as codes and rounded in place,
+// all storages that keep something beside codes, and every code of up to 16 bits decoded. Then how fast they are beside a plain copy.
 //   convert_check [millions of numbers, 100]
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
 #include <cstring>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -44,8 +48,21 @@ class GpuArray {
   uint8_t* data_;
 };
 
-std::vector<float> random_patterns(size_t n) {
-  std::vector<float> made(n);
+// Memory of the host that a GPU copies to at full speed. Made once: a page's first touch costs more than its comparison.
+class HostArray {
+ public:
+  explicit HostArray(size_t bytes) { check(cudaMallocHost(&data_, bytes), "allocating on the host"); }
+  ~HostArray() { cudaFreeHost(data_); }
+  HostArray(const HostArray&) = delete;
+  HostArray& operator=(const HostArray&) = delete;
+  uint8_t* bytes() const { return static_cast<uint8_t*>(data_); }
+  float* floats() const { return static_cast<float*>(data_); }
+
+ private:
+  void* data_ = nullptr;
+};
+
+void fill_random(float* made, size_t n) {
   parallel_for(n / 4, size_t{1} << 16, [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
       const PhiloxWords words = philox({{static_cast<uint32_t>(i), 1, 2, 3}}, {{11, 12}});
@@ -56,101 +73,135 @@ std::vector<float> random_patterns(size_t n) {
       }
     }
   });
-  return made;
+  for (size_t i = n / 4 * 4; i < n; ++i) made[i] = -0.5f;
 }
 
-struct Written {
-  std::vector<uint8_t> bytes;
-  EncodeStats stats;
-};
-
-Written on_cpu(const Storage& storage, const Rounding& rounding, const std::vector<float>& in) {
-  Written made;
-  made.bytes.resize(aligned_bytes(storage_size(storage, in.size()).code_bytes) +
-                    4 * storage_size(storage, in.size()).side_words);
-  const StoredParts parts = stored_parts(storage, made.bytes.data(), in.size());
-  made.stats = encode(storage, rounding, in, parts.codes, parts.side);
-  return made;
+bool same_bytes(const void* a, const void* b, size_t bytes) {
+  std::atomic<bool> same = true;
+  const auto *left = static_cast<const uint8_t*>(a), *right = static_cast<const uint8_t*>(b);
+  parallel_for(bytes, size_t{1} << 20, [&](size_t begin, size_t end) {
+    if (std::memcmp(left + begin, right + begin, end - begin) != 0) same = false;
+  });
+  return same;
 }
 
-struct OnGpu {
-  explicit OnGpu(const std::vector<float>& in)
-      : n(in.size()),
-        numbers(4 * n),
-        codes(8 * n + (size_t{1} << 16)),
-        state(sizeof(StepState)),
-        stats(sizeof(EncodeStats)),
-        space(256) {
-    gpu().upload(numbers.data(), in.data(), 4 * n);
+// The numbers on both sides, and room for what is made of them. The GPU works while the CPU does: everything it is asked goes
+// into one stream, and is waited for when the CPU has its own.
+class Check {
+ public:
+  explicit Check(size_t n)
+      : n_(n),
+        in_(4 * n),
+        expected_(room(n)),
+        made_(room(n)),
+        values_(4 * n),
+        read_(4 * n),
+        rounded_(4 * n),
+        numbers_(4 * n),
+        codes_(room(n)),
+        out_(4 * n),
+        rounds_(4 * n),
+        state_(sizeof(StepState)),
+        stats_(2 * sizeof(EncodeStats)),
+        space_(256) {
+    fill_random(in_.floats(), n);
+    gpu().upload(numbers_.data(), in_.bytes(), 4 * n);
   }
 
-  Written write(const Storage& storage, const Rounding& rounding) {
-    // Bits past the last one of packed codes are nobody's, and zero on the CPU.
-    check(cudaMemset(codes.data(), 0, 8 * n), "clearing");
+  void compare(const Storage& storage, const Rounding& rounding, const std::string& what) {
+    const StorageSize size = storage_size(storage, n_);
+    const size_t side = aligned_bytes(size.code_bytes), bytes = side + 4 * size.side_words;
+    const Plain* plain = std::get_if<Plain>(&storage);
+    start(storage, rounding, bytes, plain != nullptr);
+    const StoredParts parts = stored_parts(storage, expected_.bytes(), n_);
+    const std::span<const float> in{in_.floats(), n_};
+    const EncodeStats stats = encode(storage, rounding, in, parts.codes, parts.side);
+    ulp::decode(storage, parts.codes, parts.side, {values_.floats(), n_});
+    check(cudaDeviceSynchronize(), "converting");
+    verdict(same_bytes(expected_.bytes(), made_.bytes(), size.code_bytes) &&
+                same_bytes(expected_.bytes() + side, made_.bytes() + side, 4 * size.side_words) &&
+                stats == seen_[0],
+            "encode " + what);
+    verdict(same_bytes(values_.bytes(), read_.bytes(), 4 * n_), "decode " + what);
+    if (plain != nullptr)
+      verdict(same_bytes(values_.bytes(), rounded_.bytes(), 4 * n_) && stats == seen_[1], "round " + what);
+  }
+
+  // Every code of a format.
+  void compare_codes(const FloatFormat& format, const std::string& what) {
+    const size_t count = size_t{1} << format.bits();
+    std::vector<uint8_t> codes(packed_bytes(format.bits(), count));
+    for (size_t code = 0; code < count; ++code) {
+      for (size_t bit = 0; bit < static_cast<size_t>(format.bits()); ++bit) {
+        const size_t at = code * static_cast<size_t>(format.bits()) + bit;
+        codes[at / 8] = static_cast<uint8_t>(codes[at / 8] | (code >> bit & 1) << at % 8);
+      }
+    }
+    ulp::decode(format, codes, {values_.floats(), count});
+    gpu().upload(codes_.data(), codes.data(), codes.size());
+    ReadView view;
+    view.stored = stored_view(Plain{format}, Overflow::saturate, count);
+    view.stored.codes = codes_.data();
+    ulp::cuda::decode(view, state(), Rows::all(count), Target::fp32, out_.data(), space_.data(), nullptr);
+    gpu().download(read_.bytes(), out_.data(), 4 * count);
+    verdict(std::memcmp(values_.bytes(), read_.bytes(), 4 * count) == 0, "every code of " + what);
+  }
+
+ private:
+  // Codes of four bytes and what may stand beside them.
+  static size_t room(size_t n) { return 8 * n + (size_t{1} << 16); }
+
+  const StepState* state() const { return reinterpret_cast<const StepState*>(state_.data()); }
+  EncodeStats* stats() const { return reinterpret_cast<EncodeStats*>(stats_.data()); }
+
+  void fetch(void* to, const GpuArray& from, size_t bytes) {
+    check(cudaMemcpyAsync(to, from.data(), bytes, cudaMemcpyDeviceToHost, nullptr), "copying");
+  }
+
+  void start(const Storage& storage, const Rounding& rounding, size_t bytes, bool rounds) {
     StepState step;
     step.seed = rounding.key.seed;
     step.step = rounding.key.step;
-    gpu().upload(state.data(), &step, sizeof step);
-    const EncodeStats none;
-    gpu().upload(stats.data(), &none, sizeof none);
+    gpu().upload(state_.data(), &step, sizeof step);
+    // Bits past the last one of packed codes are nobody's, and zero on the CPU.
+    check(cudaMemsetAsync(codes_.data(), 0, bytes, nullptr), "clearing");
+    check(cudaMemsetAsync(stats_.data(), 0, 2 * sizeof(EncodeStats), nullptr), "clearing");
     WriteView view;
-    view.stored = stored_view(storage, rounding.overflow, n);
-    view.stored.codes = codes.data();
+    view.stored = stored_view(storage, rounding.overflow, n_);
+    view.stored.codes = codes_.data();
     view.stored.side =
-        reinterpret_cast<uint32_t*>(codes.data() + aligned_bytes(storage_size(storage, n).code_bytes));
+        reinterpret_cast<uint32_t*>(codes_.data() + aligned_bytes(storage_size(storage, n_).code_bytes));
     view.mode = rounding.mode;
     view.number = rounding.key.tensor;
-    view.stats = reinterpret_cast<EncodeStats*>(stats.data());
-    ulp::cuda::encode(view, reinterpret_cast<const StepState*>(state.data()), Rows::all(n),
-                      reinterpret_cast<const float*>(numbers.data()), space.data(), nullptr);
-    check(cudaDeviceSynchronize(), "encoding");
-    Written made;
-    made.bytes.resize(aligned_bytes(storage_size(storage, n).code_bytes) +
-                      4 * storage_size(storage, n).side_words);
-    gpu().download(made.bytes.data(), codes.data(), made.bytes.size());
-    gpu().download(&made.stats, stats.data(), sizeof made.stats);
-    return made;
+    view.stats = stats();
+    ulp::cuda::encode(view, state(), Rows::all(n_), reinterpret_cast<const float*>(numbers_.data()),
+                      space_.data(), nullptr);
+    fetch(made_.bytes(), codes_, bytes);
+    ReadView read;
+    read.stored = view.stored;
+    ulp::cuda::decode(read, state(), Rows::all(n_), Target::fp32, out_.data(), space_.data(), nullptr);
+    fetch(read_.bytes(), out_, 4 * n_);
+    if (rounds) {
+      ReadView rounded;
+      rounded.stored = stored_view(parse_storage("fp32"), Overflow::saturate, n_);
+      rounded.stored.codes = numbers_.data();
+      rounded.rounds = true;
+      rounded.mode = rounding.mode;
+      rounded.number = rounding.key.tensor;
+      rounded.operand = view.stored.codec;
+      rounded.stats = stats() + 1;
+      ulp::cuda::decode(rounded, state(), Rows::all(n_), Target::fp32, rounds_.data(), space_.data(),
+                        nullptr);
+      fetch(rounded_.bytes(), rounds_, 4 * n_);
+    }
+    fetch(seen_, stats_, sizeof seen_);
   }
 
-  // What was written last, decoded.
-  std::vector<float> read(const Storage& storage) {
-    ReadView view;
-    view.stored = stored_view(storage, Overflow::saturate, n);
-    view.stored.codes = codes.data();
-    view.stored.side =
-        reinterpret_cast<uint32_t*>(codes.data() + aligned_bytes(storage_size(storage, n).code_bytes));
-    const GpuArray out(4 * n);
-    ulp::cuda::decode(view, reinterpret_cast<const StepState*>(state.data()), Rows::all(n), Target::fp32,
-                      out.data(), space.data(), nullptr);
-    check(cudaDeviceSynchronize(), "decoding");
-    std::vector<float> made(n);
-    gpu().download(made.data(), out.data(), 4 * n);
-    return made;
-  }
-
-  size_t n;
-  GpuArray numbers, codes, state, stats, space;
+  size_t n_;
+  HostArray in_, expected_, made_, values_, read_, rounded_;
+  GpuArray numbers_, codes_, out_, rounds_, state_, stats_, space_;
+  EncodeStats seen_[2];
 };
-
-bool same(const Written& a, const Written& b, const Storage& storage, size_t n) {
-  const StorageSize size = storage_size(storage, n);
-  return std::memcmp(a.bytes.data(), b.bytes.data(), size.code_bytes) == 0 &&
-         std::memcmp(a.bytes.data() + aligned_bytes(size.code_bytes),
-                     b.bytes.data() + aligned_bytes(size.code_bytes), 4 * size.side_words) == 0 &&
-         a.stats == b.stats;
-}
-
-void compare(OnGpu& device, const std::vector<float>& in, const Storage& storage, const Rounding& rounding,
-             const std::string& what) {
-  const Written expected = on_cpu(storage, rounding, in), made = device.write(storage, rounding);
-  verdict(same(expected, made, storage, in.size()), "encode " + what);
-  std::vector<float> values(in.size());
-  Written copy = expected;
-  const StoredParts parts = stored_parts(storage, copy.bytes.data(), in.size());
-  ulp::decode(storage, parts.codes, parts.side, values);
-  const std::vector<float> read = device.read(storage);
-  verdict(std::memcmp(values.data(), read.data(), 4 * in.size()) == 0, "decode " + what);
-}
 
 // Median seconds of what `work` launches.
 template <typename Work>
@@ -174,7 +225,8 @@ double seconds(const Work& work) {
 
 void speed() {
   const size_t n = size_t{1} << 28;
-  const GpuArray from(4 * n), to(4 * n), state(sizeof(StepState)), stats(sizeof(EncodeStats)), space(256);
+  const GpuArray from(4 * n), to(4 * n), codes(2 * n), state(sizeof(StepState)), stats(sizeof(EncodeStats)),
+      space(256);
   std::vector<float> values(size_t{1} << 20);
   for (size_t i = 0; i < values.size(); ++i) {
     const uint32_t word = philox({{static_cast<uint32_t>(i), 0, 0, 0}}, {{1, 1}}).word[0];
@@ -199,7 +251,7 @@ void speed() {
       const Storage storage = parse_storage(name);
       WriteView view;
       view.stored = stored_view(storage, Overflow::saturate, n);
-      view.stored.codes = to.data();
+      view.stored.codes = codes.data();
       view.mode = mode;
       view.stats = reinterpret_cast<EncodeStats*>(stats.data());
       const double bytes = 4 + static_cast<double>(view.stored.bits) / 8;
@@ -220,7 +272,7 @@ void speed() {
     }
     ReadView view;
     view.stored = stored_view(parse_storage(name), Overflow::saturate, n);
-    view.stored.codes = from.data();
+    view.stored.codes = codes.data();
     line(fmt::format("decode {} to fp32", name), 4 + static_cast<double>(view.stored.bits) / 8, seconds([&] {
            ulp::cuda::decode(view, step, Rows::all(n), Target::fp32, to.data(), space.data(), nullptr);
          }));
@@ -230,36 +282,44 @@ void speed() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  size_t millions = 100;
+  if (argc > 2 || (argc == 2 && (std::sscanf(argv[1], "%zu", &millions) != 1 || millions == 0))) {
+    fmt::print(stderr, "usage: convert_check [millions of numbers, 100]\n");
+    return 2;
+  }
   try {
-    const size_t n = (argc > 1 ? std::stoull(argv[1]) : 100) * 1000000 + 5;  // a last group that is not full
     fmt::print("{}\n", gpu_text());
-    std::vector<float> in = random_patterns(n / 4 * 4);
-    in.resize(n, -0.5f);
-    OnGpu device(in);
-    RoundKey key;
-    key.seed = 0x123456789ABCDEF0u;
-    key.step = 77;
-    key.tensor = 4242;
-    for (const Preset& preset : presets()) {
-      for (const Round mode :
-           {Round::nearest_even, Round::nearest_away, Round::toward_zero, Round::stochastic}) {
+    const auto began = std::chrono::steady_clock::now();
+    {
+      Check all(millions * 1000000 + 5);  // a last group that is not full
+      RoundKey key;
+      key.seed = 0x123456789ABCDEF0u;
+      key.step = 77;
+      key.tensor = 4242;
+      for (const Preset& preset : presets()) {
         if (is_fp32(Storage(Plain{preset.format}))) continue;
-        compare(device, in, Plain{preset.format}, {mode, Overflow::saturate, key},
-                fmt::format("{} {}", preset.name, round_name(mode)));
+        for (const Round mode :
+             {Round::nearest_even, Round::nearest_away, Round::toward_zero, Round::stochastic}) {
+          all.compare(Plain{preset.format}, {mode, Overflow::saturate, key},
+                      fmt::format("{} {}", preset.name, round_name(mode)));
+          if (!preset.format.has_inf()) continue;
+          all.compare(Plain{preset.format}, {mode, Overflow::infinity, key},
+                      fmt::format("{} {}, infinities kept", preset.name, round_name(mode)));
+        }
+        if (preset.format.bits() <= 16) all.compare_codes(preset.format, std::string(preset.name));
       }
-      if (!preset.format.has_inf() || is_fp32(Storage(Plain{preset.format}))) continue;
-      compare(device, in, Plain{preset.format}, {Round::nearest_even, Overflow::infinity, key},
-              fmt::format("{} even, infinities kept", preset.name));
-    }
-    for (const char* name : {"bf16+8", "bf16+16", "bf16+8sr", "fp16+13sr", "e5m2+4", "s2fp8"}) {
-      compare(device, in, parse_storage(name), {Round::nearest_even, Overflow::saturate, key}, name);
-    }
-    for (const char* name : {"scaled(e4m3)", "scaled(e5m2)", "scaled(e5m2,nonzero)"}) {
-      for (const Round mode : {Round::nearest_even, Round::stochastic}) {
-        compare(device, in, parse_storage(name), {mode, Overflow::saturate, key},
-                fmt::format("{} {}", name, round_name(mode)));
+      for (const char* name : {"bf16+8", "bf16+16", "bf16+8sr", "fp16+13sr", "e5m2+4", "s2fp8"}) {
+        all.compare(parse_storage(name), {Round::nearest_even, Overflow::saturate, key}, name);
+      }
+      for (const char* name : {"scaled(e4m3)", "scaled(e5m2)", "scaled(e5m2,nonzero)"}) {
+        for (const Round mode : {Round::nearest_even, Round::stochastic}) {
+          all.compare(parse_storage(name), {mode, Overflow::saturate, key},
+                      fmt::format("{} {}", name, round_name(mode)));
+        }
       }
     }
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+    fmt::print("{} M numbers each, {:.0f} s\n", millions, took.count());
     speed();
   } catch (const std::exception& error) {
     fmt::print("{}\n", error.what());

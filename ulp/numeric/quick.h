@@ -55,21 +55,56 @@ ULP_HD constexpr Encoded encode_even(const QuickCodec& quick, uint32_t x) {
   return {code | sign, RangeEvent::none};
 }
 
+// a + b of numbers that are not below 0, cut off where it would be rounded.
+ULP_HD inline float add_cut(float a, float b) {
+#if defined(__CUDA_ARCH__)
+  return __fadd_rz(a, b);
+#else
+  // The sum to nearest, and what it lacks (Knuth): a step down where it came out too large.
+  const float sum = a + b, other = sum - a;
+  const float lacks = (a - (sum - other)) + (b - other);
+  return lacks < 0 ? bits_float(float_bits(sum) - 1) : sum;
+#endif
+}
+
+// Where |x| lies on the axis of codes, in units of 2^-shift codes, cut off: of a format that is short_in, for magnitudes below
+// kQuickLimit. With L = 2^emin, `lowest`, that is the pattern of max(2|x|, |x| + L), less that of L:
+//  - |x| >= L: the pattern of 2|x|, one exponent above |x|'s. From L on codes and patterns both grow by one binade at a
+//    time, 2^man codes and 2^23 patterns; L is code 2^man and comes out as 2^23. Nothing is cut off.
+//  - |x| < L: the sum, within [L, 2L), has steps of 2^(emin - 23): |x| in steps of 2^-shift spacings, cut off.
+ULP_HD inline uint32_t axis_place(const QuickCodec& quick, uint32_t magnitude) {
+  const float x = bits_float(magnitude);
+  const uint32_t twice = float_bits(x + x), sum = float_bits(add_cut(x, bits_float(quick.lowest)));
+  return (twice > sum ? twice : sum) - quick.lowest;
+}
+
+// What is added to a place so that its carry into the codes is stochastic rounding. With f the place's last `shift` bits and q the
+// random word's first: the word is below the fraction f * 2^(32 - shift) where q < f, that is where f + (2^shift - 1 - q)
+// carries.
+ULP_HD constexpr uint32_t random_addend(const QuickCodec& quick, uint32_t random) {
+  return (uint32_t{1} << quick.shift) - 1 - (random >> (32 - quick.shift));
+}
+// Whether, with that added, the place was too short to tell: q = f, and the bits of both that come then would decide. Below
+// the smallest normal number alone some may have been cut off; elsewhere there are none and it is not rounded up.
+ULP_HD constexpr bool random_unsure(const QuickCodec& quick, uint32_t sum) {
+  const uint32_t last = (uint32_t{1} << quick.shift) - 1;
+  return (sum & last) == last;
+}
+
 // encode_scalar in any mode.
-ULP_HD constexpr Encoded encode_quick(const QuickCodec& quick, Round mode, uint32_t x, uint32_t random) {
+ULP_HD inline Encoded encode_quick(const QuickCodec& quick, Round mode, uint32_t x, uint32_t random) {
   if (mode == Round::nearest_even) return encode_even(quick, x);
   const uint32_t magnitude = x & 0x7FFFFFFFu;
   if (!quick.short_in || magnitude >= kQuickLimit) return encode_scalar(quick.spec, mode, x, random);
-  const uint32_t own = magnitude & 0x7F800000u, binade = own > quick.lowest ? own : quick.lowest;
-  // |x| over the spacing of its binade, as a whole number and a fraction in 2^-32nds: its significand, shifted by what
-  // it lies below the binade. The fields of an fp32 subnormal and of the lowest normal binade mean the same exponent.
-  const uint32_t field = own == 0 ? 1 : own >> 23;
-  const uint32_t significand = (magnitude & 0x7FFFFFu) | (own == 0 ? 0u : 0x800000u);
-  const uint32_t below = quick.shift + ((binade >> 23) - field);
-  const uint64_t place = below < 64 ? (uint64_t{significand} << 32) >> below : 0;
-  const Position p{static_cast<uint32_t>(place >> 32), static_cast<uint32_t>(place), 0};
-  const uint32_t code =
-      ((binade - quick.lowest) >> quick.shift) + p.units + static_cast<uint32_t>(rounds_up(mode, p, random));
+  uint32_t place = axis_place(quick, magnitude);
+  if (mode == Round::stochastic) {
+    place += random_addend(quick, random);
+    if (random_unsure(quick, place) && magnitude < quick.lowest)
+      return encode_scalar(quick.spec, mode, x, random);
+  } else if (mode == Round::nearest_away) {
+    place += uint32_t{1} << (quick.shift - 1);
+  }
+  const uint32_t code = place >> quick.shift;
   const uint32_t sign = (x >> 31) << quick.spec.sign_shift;
   if (code > quick.spec.max_code) return {quick.spec.over_code | sign, RangeEvent::overflow};
   if (code == 0 && magnitude != 0) return {sign, RangeEvent::underflow};

@@ -4,6 +4,7 @@
 
 #include "ulp/backend/cuda/halves.h"
 #include "ulp/backend/cuda/pipeline_groups.h"
+#include "ulp/backend/cuda/random.h"
 
 namespace ulp::cuda {
 namespace {
@@ -52,45 +53,70 @@ __device__ inline void for_groups(uint64_t groups, const Load& load, const Work&
   }
 }
 
+// The codes of four elements.
+template <int kWidth>
+__device__ inline void load_run(const uint8_t* codes, uint64_t run, uint32_t* word) {
+  if constexpr (kWidth == 8) {
+    word[0] = reinterpret_cast<const uint32_t*>(codes)[run];
+  } else if constexpr (kWidth == 16) {
+    const uint2 two = reinterpret_cast<const uint2*>(codes)[run];
+    word[0] = two.x, word[1] = two.y;
+  } else {
+    const uint4 four = reinterpret_cast<const uint4*>(codes)[run];
+    word[0] = four.x, word[1] = four.y, word[2] = four.z, word[3] = four.w;
+  }
+}
+
+// Four numbers, as fp32 or, where it holds them, bf16.
+__device__ inline void store_run(uint8_t* out, uint64_t run, bool halves, const float* x) {
+  if (halves) {
+    reinterpret_cast<uint2*>(out)[run] = make_uint2(__byte_perm(float_bits(x[0]), float_bits(x[1]), 0x7632),
+                                                    __byte_perm(float_bits(x[2]), float_bits(x[3]), 0x7632));
+  } else {
+    reinterpret_cast<uint4*>(out)[run] =
+        make_uint4(float_bits(x[0]), float_bits(x[1]), float_bits(x[2]), float_bits(x[3]));
+  }
+}
+
 // Codes of 8, 16 or 32 bits without padding, in few steps (pipeline_groups.h), to bf16 or fp32; with a rounder fp32 numbers that are
-// rounded to an operand's format first.
+// rounded to an operand's format first. A warp takes 512 elements at a time, a lane four runs of four that lie 128 apart:
+// then all that it reads or writes at once is one piece of memory. Two runs make a group of eight.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    decode_short(const __grid_constant__ Leaf leaf, const __grid_constant__ Rounder rounder,
-                 const StepState* state, uint64_t first, uint64_t groups, bool halves, uint8_t* out) {
+    decode_short(const __grid_constant__ Leaf leaf, const __grid_constant__ Rounder rounder, uint64_t first,
+                 uint64_t runs, bool halves, uint8_t* out) {
+  constexpr uint32_t kRuns = 4, kWords = kWidth / 8;  // a run's words
+  const uint32_t lane = threadIdx.x % 32;
   RangeCount seen;
-  Raw<kWidth> raw[kAtOnce] = {};
-  for_groups(
-      groups, [&](uint32_t u, uint64_t at) { load_raw<kWidth>(leaf, first + at, raw[u]); },
-      [&](uint32_t u, uint64_t at) {
-        float x[8];
-        decode_group<kWidth>(leaf, raw[u], x);
-        if (kWidth == 32 && rounder.on) {
-          if (rounder.mode == Round::nearest_even) {
-            round_quick<false>(rounder, x, seen);
-          } else {
-            round_at_random(rounder, key_of(*state, rounder.number, true), first + at, x, seen);
-          }
-        }
-        uint32_t word[8];
+  for (uint64_t at = (blockIdx.x * uint64_t{blockDim.x} + threadIdx.x - lane) * kRuns + lane; at < runs;
+       at += uint64_t{gridDim.x} * blockDim.x * kRuns) {
+    Raw<kWidth> raw[kRuns / 2] = {};
 #pragma unroll
-        for (int i = 0; i < 8; ++i) word[i] = float_bits(x[i]);
-        if (halves) {
-          *reinterpret_cast<uint4*>(out + at * 16) =
-              make_uint4(__byte_perm(word[0], word[1], 0x7632), __byte_perm(word[2], word[3], 0x7632),
-                         __byte_perm(word[4], word[5], 0x7632), __byte_perm(word[6], word[7], 0x7632));
-        } else {
-          store_codes(out, 32, at, kGroup, word);
-        }
-      });
+    for (uint32_t u = 0; u < kRuns; ++u) {
+      if (at + 32 * u < runs)
+        load_run<kWidth>(leaf.view.stored.codes, first + at + 32 * u, raw[u / 2].word + u % 2 * kWords);
+    }
+#pragma unroll
+    for (uint32_t u = 0; u < kRuns; u += 2) {
+      float x[8];
+      if constexpr (kWidth == 32) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) x[i] = bits_float(raw[u / 2].word[i]);
+        if (rounder.on) round_quick<false>(rounder, x, seen);
+      } else {
+        decode_group<kWidth>(leaf, raw[u / 2], x);
+      }
+      if (at + 32 * u < runs) store_run(out, at + 32 * u, halves, x);
+      if (at + 32 * (u + 1) < runs) store_run(out, at + 32 * (u + 1), halves, x + 4);
+    }
+  }
   if (rounder.on) report(seen, leaf.view.stats);
 }
 
-// The same the other way.
-template <bool kRandom>
+// The same the other way, to nearest-even.
 __global__ void __launch_bounds__(kThreads)
     encode_short(const __grid_constant__ WriteView view, const __grid_constant__ Rounder rounder,
-                 const StepState* state, uint64_t first, uint64_t groups, const float* in) {
+                 uint64_t first, uint64_t groups, const float* in) {
   RangeCount seen;
   float4 raw[kAtOnce][2] = {};
   for_groups(
@@ -102,11 +128,7 @@ __global__ void __launch_bounds__(kThreads)
       [&](uint32_t u, uint64_t at) {
         float x[8] = {raw[u][0].x, raw[u][0].y, raw[u][0].z, raw[u][0].w,
                       raw[u][1].x, raw[u][1].y, raw[u][1].z, raw[u][1].w};
-        if constexpr (kRandom) {
-          store_at_random(view, rounder, key_of(*state, view.number, view.state), first + at, x, seen);
-        } else {
-          store_quick<false>(view, rounder, first + at, x, seen);
-        }
+        store_quick<false>(view, rounder, first + at, x, seen);
       });
   report(seen, view.stats);
 }
@@ -281,8 +303,6 @@ void sum_logs(const float* in, uint64_t n, LogSpace* space, const StepState* unl
 // Threads for work that goes in kAtOnce groups a thread.
 Grid short_grid(uint64_t groups) { return {blocks_for((groups + kAtOnce - 1) / kAtOnce), kThreads}; }
 
-bool has_few_steps(const Rounder& rounder) { return !rounder.on || rounder.quick || rounder.random; }
-
 // False where the few steps do not serve.
 bool decode_quickly(const ReadView& view, const StepState* state, uint64_t first, uint64_t elements,
                     Target target, uint8_t* out, Stream stream) {
@@ -291,11 +311,22 @@ bool decode_quickly(const ReadView& view, const StepState* state, uint64_t first
   const Leaf leaf = make_leaf(plain);
   if (!leaf.quick || target == Target::fp16 || elements % kGroup != 0) return false;
   const Rounder rounder = make_rounder(!view.rounds, view.operand, view.mode, view.number);
-  if (!has_few_steps(rounder) || (rounder.on && !view.stored.fp32)) return false;
-  const uint64_t groups = elements / kGroup;
+  if (rounder.on && !view.stored.fp32) return false;
   const bool halves = target == Target::bf16;
+  const uint64_t runs = elements / kRandomRun;
+  if (rounder.on && view.mode == Round::stochastic) {
+    const RandomForm form = halves ? RandomForm::bf16 : RandomForm::fp32;
+    if (!rounds_runs(view.operand, form)) return false;
+    const auto* in = reinterpret_cast<const float*>(view.stored.codes) + first * kGroup;
+    round_runs(
+        {state, in, out, first * kGroup / kRandomRun, runs, view.operand, view.number, true, view.stats},
+        form, stream);
+    return true;
+  }
+  if (!rounder.quick) return false;
   const auto go = [&](auto kernel) {
-    launch(kernel, short_grid(groups), stream, leaf, rounder, state, first, groups, halves, out);
+    launch(kernel, short_grid(elements / kGroup / 2), stream, leaf, rounder, first * kGroup / kRandomRun,
+           runs, halves, out);
     return true;
   };
   if (view.stored.bits == 8) return go(decode_short<8>);
@@ -309,11 +340,18 @@ bool encode_quickly(const WriteView& view, const StepState* state, const Rows& r
       rows.elements() % kGroup != 0)
     return false;
   const Rounder rounder = make_rounder(view.stored.fp32, view.stored.codec, view.mode, view.number);
-  if (!has_few_steps(rounder)) return false;
-  const uint64_t groups = rows.elements() / kGroup;
-  const bool random = rounder.on && view.mode == Round::stochastic;
-  launch(random ? encode_short<true> : encode_short<false>, short_grid(groups), stream, view, rounder, state,
-         rows.first * rows.channels / kGroup, groups, in);
+  const uint64_t first = rows.first * rows.channels, elements = rows.elements();
+  if (rounder.on && view.mode == Round::stochastic) {
+    const RandomForm form = view.stored.bits == 8 ? RandomForm::codes8 : RandomForm::codes16;
+    if (!rounds_runs(view.stored.codec, form)) return false;
+    round_runs({state, in, view.stored.codes + first * view.stored.bits / 8, first / kRandomRun,
+                elements / kRandomRun, view.stored.codec, view.number, view.state, view.stats},
+               form, stream);
+    return true;
+  }
+  if (rounder.on && !rounder.quick) return false;
+  launch(encode_short, short_grid(elements / kGroup), stream, view, rounder, first / kGroup,
+         elements / kGroup, in);
   return true;
 }
 

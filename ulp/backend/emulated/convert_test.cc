@@ -1,0 +1,180 @@
+// Conversions of whole arrays by kernels against the CPU's codecs: all that convert_check does on a GPU, on fewer numbers.
+#include "ulp/backend/cuda/convert.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ulp/backend/cuda/operands.h"
+#include "ulp/base/philox.h"
+#include "ulp/numeric/codec.h"
+#include "ulp/numeric/storage.h"
+#include "ulp/tensor/stored.h"
+
+namespace ulp::cuda {
+namespace {
+
+// Any pattern, numbers near 1, and where `special` is not 0 once in so many elements NaN, infinities and zeros.
+std::vector<float> numbers(size_t n, size_t special) {
+  std::vector<float> made(n);
+  for (size_t i = 0; i < n; ++i) {
+    const PhiloxWords words = philox({{static_cast<uint32_t>(i), 1, 2, 3}}, {{11, 12}});
+    const uint32_t near = (words.word[0] & 0x80FFFFFFu) | (112u + (words.word[0] >> 24 & 31u)) << 23;
+    made[i] = bits_float(special != 0 && i % 2 == 0 ? words.word[1] : near);
+    if (special != 0 && i % special == 1) {
+      constexpr uint32_t kSpecials[] = {0x7F800000u, 0xFF800000u, 0x7FC00001u, 0x7F800001u, 0u, 0x80000000u};
+      made[i] = bits_float(kSpecials[words.word[2] % 6]);
+    }
+  }
+  return made;
+}
+
+struct alignas(16) Line {  // memory aligned as a device's is
+  uint32_t word[4];
+};
+
+struct Written {
+  std::vector<uint8_t> codes;
+  EncodeStats stats;
+};
+
+StepState state_of(const RoundKey& key) {
+  StepState state;
+  state.seed = key.seed;
+  state.step = key.step;
+  state.micro_batch = key.micro_batch;
+  return state;
+}
+
+// Rows [first, first + count) of a tensor of `in` by kernels, each row `channels` wide.
+void compare(const FloatFormat& format, const Rounding& rounding, const std::vector<float>& in, size_t first,
+             size_t channels) {
+  SCOPED_TRACE(format_name(format) + " " + std::string(round_name(rounding.mode)));
+  const Storage storage = Plain{format};
+  const size_t begin = first * channels, n = in.size() - begin;
+  const size_t bytes = storage_size(storage, in.size()).code_bytes;
+  // The CPU's words are numbered from the tensor's beginning.
+  Written expected{std::vector<uint8_t>(bytes), {}};
+  {
+    const std::vector<float> part(in.begin() + static_cast<std::ptrdiff_t>(begin), in.end());
+    const size_t skipped = storage_size(storage, begin).code_bytes;
+    expected.stats = ulp::encode(format, rounding, part, std::span(expected.codes).subspan(skipped), begin);
+  }
+  std::vector<Line> memory(bytes / sizeof(Line) + 2);
+  std::vector<Line> source(n / 4 + 2), back(n / 4 + 2);
+  std::memcpy(source.data(), in.data() + begin, 4 * n);
+  const StepState state = state_of(rounding.key);
+  Written made;
+  WriteView view;
+  view.stored = stored_view(storage, rounding.overflow, in.size());
+  view.stored.codes = reinterpret_cast<uint8_t*>(memory.data());
+  view.mode = rounding.mode;
+  view.number = rounding.key.tensor;
+  view.stats = &made.stats;
+  const Rows rows{first, n / channels, channels, channels};
+  encode(view, &state, rows, reinterpret_cast<const float*>(source.data()), nullptr, nullptr);
+  EXPECT_EQ(std::memcmp(expected.codes.data(), memory.data(), bytes), 0);
+  EXPECT_EQ(made.stats, expected.stats);
+
+  // Decoded, and rounded from fp32 to fp32 and, where it fits, to bf16.
+  std::vector<float> values(in.size());
+  ulp::decode(format, expected.codes, values);
+  ReadView read;
+  read.stored = view.stored;
+  decode(read, &state, rows, Target::fp32, back.data(), nullptr, nullptr);
+  EXPECT_EQ(std::memcmp(back.data(), values.data() + begin, 4 * n), 0);
+  if (first != 0) return;  // a weight is read whole
+  EncodeStats seen;
+  ReadView rounds;
+  rounds.stored = stored_view(parse_storage("fp32"), Overflow::saturate, in.size());
+  rounds.stored.codes = reinterpret_cast<uint8_t*>(source.data());
+  rounds.rounds = true;
+  rounds.mode = rounding.mode;
+  rounds.number = rounding.key.tensor;
+  rounds.operand = view.stored.codec;
+  rounds.stats = &seen;
+  StepState of_state = state;
+  of_state.micro_batch = 0;
+  back.assign(back.size(), Line{});
+  decode(rounds, &of_state, rows, Target::fp32, back.data(), nullptr, nullptr);
+  if (rounding.key.micro_batch == 0 || rounding.mode != Round::stochastic) {
+    EXPECT_EQ(std::memcmp(back.data(), values.data(), 4 * n), 0);
+    EXPECT_EQ(seen, expected.stats);
+  }
+  if (format.exp > 8 || format.man > 7) return;
+  decode(rounds, &of_state, rows, Target::bf16, back.data(), nullptr, nullptr);
+  const auto* halves = reinterpret_cast<const uint16_t*>(back.data());
+  if (rounding.key.micro_batch == 0 || rounding.mode != Round::stochastic) {
+    size_t wrong = 0;
+    for (size_t i = 0; i < n; ++i) wrong += halves[i] != float_bits(values[i]) >> 16 ? 1 : 0;
+    EXPECT_EQ(wrong, 0u);
+  }
+}
+
+constexpr RoundKey kKey{0x123456789ABCDEF0u, 77, 4242, 0};
+
+TEST(EmulatedConvert, EveryPresetAndMode) {
+  // A number of pieces of a warp and a part of one; groups of eight, and not.
+  const std::vector<float> wild = numbers(5000, 17), tame = numbers(4099, 0);
+  for (const Preset& preset : presets()) {
+    if (is_fp32(Storage(Plain{preset.format}))) continue;
+    for (const Round mode :
+         {Round::nearest_even, Round::nearest_away, Round::toward_zero, Round::stochastic}) {
+      compare(preset.format, {mode, Overflow::saturate, kKey}, wild, 0, wild.size());
+      compare(preset.format, {mode, Overflow::saturate, kKey}, tame, 0, tame.size());
+      if (preset.format.has_inf())
+        compare(preset.format, {mode, Overflow::infinity, kKey}, wild, 0, wild.size());
+    }
+  }
+}
+
+TEST(EmulatedConvert, RowsOfATensor) {
+  RoundKey key = kKey;
+  key.micro_batch = 3;
+  for (const size_t channels : {8, 24, 136}) {
+    const std::vector<float> in = numbers(channels * 40, 31);
+    for (const size_t first : {0, 1, 7, 39}) {
+      for (const char* name : {"e4m3", "bf16", "fp(4,3,4)"}) {
+        compare(parse_format(name), {Round::stochastic, Overflow::saturate, key}, in, first, channels);
+        compare(parse_format(name), {Round::nearest_even, Overflow::saturate, key}, in, first, channels);
+      }
+    }
+  }
+}
+
+// Subnormal numbers whose fraction begins as their random word does: which is less is decided by bits that the short way has cut off.
+TEST(EmulatedConvert, WordsNextToTheFraction) {
+  for (const char* name : {"e4m3", "e5m2", "fp(4,3,4)", "fp16", "fp(6,9,0)"}) {
+    const FloatFormat format = parse_format(name);
+    const CodecSpec spec = make_spec(format, Overflow::saturate);
+    const float spacing = bits_float(decode_scalar(spec, 1));
+    std::vector<float> in(2048);
+    for (size_t i = 0; i < in.size(); ++i) {
+      const uint32_t word = random_word(kKey, i);
+      const float exact = static_cast<float>(word) * 0x1p-32f * spacing;
+      in[i] = bits_float(float_bits(exact) + static_cast<uint32_t>(i % 5) - 2);
+    }
+    compare(format, {Round::stochastic, Overflow::saturate, kKey}, in, 0, in.size());
+  }
+}
+
+// Formats with normal numbers below fp32's, with hardly a mantissa, with a range far from 1.
+TEST(EmulatedConvert, StrangeFormats) {
+  const std::vector<float> in = numbers(1024, 13);
+  for (const char* name :
+       {"fp(8,7,100)", "fp(5,2,-60)", "fp(2,5,40)", "fp(8,0,0)", "fp(4,11,0)", "fp(7,8,-64)"}) {
+    FloatFormat format{};
+    try {
+      format = parse_format(name);
+    } catch (const std::exception&) {
+      continue;  // no number of fp32
+    }
+    compare(format, {Round::stochastic, Overflow::saturate, kKey}, in, 0, in.size());
+  }
+}
+
+}  // namespace
+}  // namespace ulp::cuda
