@@ -2,10 +2,12 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -40,6 +42,7 @@ class ApartDevice : public Device {
 
   uint8_t* allocate(size_t bytes) override {
     wait();
+    if (bytes > left()) fail("apart", "{} bytes more are needed, {} are free", bytes, left());
     void* data = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) fail("apart", "no {} bytes", bytes);
     memory_[static_cast<uint8_t*>(data)] = bytes;
@@ -50,6 +53,11 @@ class ApartDevice : public Device {
     demand(memory_.at(data) == bytes, "memory is given back with another size");
     memory_.erase(data);
     munmap(data, bytes);
+  }
+  size_t free_bytes() const override { return told_ ? left() : SIZE_MAX; }
+  void limit(std::optional<size_t> bytes, bool told) {
+    limit_ = bytes ? used() + *bytes : SIZE_MAX;
+    told_ = told;
   }
   uint8_t* allocate_staging(size_t bytes) override {
     auto* data = new uint8_t[bytes];
@@ -126,8 +134,16 @@ class ApartDevice : public Device {
     std::memcpy(to, from, bytes);
   }
   static Stream stream_of(Work& work) { return reinterpret_cast<Stream>(&work); }
+  size_t used() const {
+    size_t bytes = 0;
+    for (const auto& piece : memory_) bytes += piece.second;
+    return bytes;
+  }
+  size_t left() const { return limit_ - std::min(limit_, used()); }
 
   Pieces memory_, staging_;
+  size_t limit_ = SIZE_MAX;
+  bool told_ = false;
   Work* recorded_ = nullptr;
   std::vector<const Work*> queue_;
   size_t launches_ = 0;
@@ -242,5 +258,8 @@ void add() {
 void launch(Stream stream, std::function<void()> work) { device().note(stream, std::move(work)); }
 
 size_t launches() { return device().launches(); }
+
+Shortage::Shortage(size_t bytes, bool told) { device().limit(bytes, told); }
+Shortage::~Shortage() { device().limit({}, false); }
 
 }  // namespace ulp::apart

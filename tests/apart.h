@@ -21,4 +21,14 @@ void launch(Stream stream, std::function<void()> work);
 // Recordings that were launched up to now.
 size_t launches();
 
+// While it lives the device has so many bytes more than are in use, and says so where it is asked; or keeps silent about
+// it, so that only a request shows it.
+class Shortage {
+ public:
+  explicit Shortage(size_t bytes, bool told = true);
+  ~Shortage();
+  Shortage(const Shortage&) = delete;
+  Shortage& operator=(const Shortage&) = delete;
+};
+
 }  // namespace ulp::apart

@@ -1,9 +1,11 @@
 // Training on a device that is not the host against training on the CPU: the same kernels, so the same bits of state, range
 // events and losses, however a step is judged, cut and planned; and the memory that was planned.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -12,7 +14,9 @@
 #include "tests/apart.h"
 #include "tests/conformance.h"
 #include "tests/harness.h"
+#include "ulp/base/error.h"
 #include "ulp/data/temp.h"
+#include "ulp/lab/update_bench.h"
 #include "ulp/train/checkpoint.h"
 #include "ulp/train/engine.h"
 #include "ulp/train/init.h"
@@ -330,6 +334,65 @@ TEST(Device, ACheckpointFitsAnyDevice) {
   step(also, 1);
   EXPECT_TRUE(state_of(here) == state_of(there));
   EXPECT_TRUE(state_of(also) == state_of(there));
+}
+
+std::string error_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string mebi(size_t bytes) { return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20)); }
+
+// One line with what is needed and what there is, before anything is taken.
+TEST(Device, WhatDoesNotFitIsSaidBeforehand) {
+  EngineOptions made = options("apart");
+  made.model.width = 4;
+  Engine engine(made);
+  const size_t before = engine.memory().in_use(), needed = engine.planned_peak_bytes() - before,
+               free = needed / 2;
+  {
+    const apart::Shortage shortage(free);
+    const std::string error = error_of([&] { engine.allocate(); });
+    EXPECT_NE(error.find(mebi(needed) + " are needed on the device and " + mebi(free) + " are free"),
+              error.npos)
+        << error;
+    EXPECT_EQ(error.find('\n'), error.npos) << error;
+    EXPECT_EQ(engine.memory().in_use(), before);
+  }
+  const apart::Shortage enough(needed);
+  engine.allocate();
+  const Data data(8);
+  engine.train(step_of(made, 0, 0, 1), data.examples());
+  expect_planned(engine);
+}
+
+// A device that has less than it says, or does not say: the request that fails tells of both.
+TEST(Device, ARequestThatFailsSaysHowMuchThereIs) {
+  Engine engine(options("apart"));
+  const apart::Shortage shortage(100000, false);
+  const std::string error = error_of([&] { engine.allocate(); });
+  EXPECT_NE(error.find("bytes are needed beside the "), error.npos) << error;
+  EXPECT_NE(error.find("in use, and there are not so many ("), error.npos) << error;
+  EXPECT_NE(error.find("bytes more are needed, "), error.npos) << error;
+  EXPECT_EQ(error.find('\n'), error.npos) << error;
+}
+
+// Updates alone, which `ulp bench update` times.
+TEST(Device, UpdatesThatDoNotFitAreRefused) {
+  apart::add();
+  UpdateBenchOptions wanted;
+  wanted.config.device = "apart";
+  wanted.elements = 1 << 20;
+  wanted.steps = 1;
+  const apart::Shortage shortage(size_t{4} << 20);
+  const std::string error = error_of([&] { bench_update(wanted); });
+  // Three tensors of 4 MiB, and a little beside them.
+  EXPECT_EQ(error.find("[bench] 12."), 0u) << error;
+  EXPECT_NE(error.find(" MiB are needed on the device and 4.0 MiB are free"), error.npos) << error;
 }
 
 std::map<std::string, std::vector<uint8_t>> tensors_in(const std::string& file) {

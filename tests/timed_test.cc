@@ -1,4 +1,5 @@
-// `ulp bench step` on a device that is not the host: the same step as on the CPU, each of its kernels timed once a run.
+// `ulp bench` on a device that is not the host: the same step as on the CPU, each of its kernels timed once a run, and the same
+// updates.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -7,6 +8,7 @@
 
 #include "tests/apart.h"
 #include "ulp/lab/step_bench.h"
+#include "ulp/lab/update_bench.h"
 
 namespace ulp {
 namespace {
@@ -40,9 +42,14 @@ uint64_t calls(const StepBench& bench) {
   return sum;
 }
 
-TEST(StepBench, TimesEveryKernelOnADevice) {
+void add_device() {
   apart::add();
-  add_bench_device({"apart", nullptr, counting_clock, seven_bytes});
+  if (find_bench_device("apart") == nullptr)
+    add_bench_device({"apart", nullptr, counting_clock, seven_bytes});
+}
+
+TEST(StepBench, TimesEveryKernelOnADevice) {
+  add_device();
   for (const char* policy : {"fp32", "amp:fp16"}) {
     for (const int64_t pieces : {1, 2}) {
       StepBenchOptions options;
@@ -70,6 +77,29 @@ TEST(StepBench, TimesEveryKernelOnADevice) {
       EXPECT_EQ(there.device_bytes, 7u);
       EXPECT_FALSE(there.ceilings);
     }
+  }
+}
+
+TEST(UpdateBench, TimesUpdatesOnADevice) {
+  add_device();
+  for (const char* rule : {"master", "extra:16", "plain"}) {
+    UpdateBenchOptions options;
+    options.config.optimizer = "adamw";
+    options.config.lr = 1e-4;
+    options.config.update = rule;
+    options.config.threads = 1;
+    options.gradient = "bf16";
+    options.elements = 10000;
+    options.tensors = 3;
+    options.steps = 4;
+    const UpdateBench host = bench_update(options);
+    options.config.device = "apart";
+    const UpdateBench there = bench_update(options);
+    EXPECT_EQ(there.seconds, std::vector<double>(4, 1e-3));
+    EXPECT_EQ(there.counts, host.counts);
+    EXPECT_EQ(there.counts.updates, 10000u);
+    EXPECT_EQ(there.bytes, host.bytes);
+    EXPECT_FALSE(there.ceilings);
   }
 }
 

@@ -1,4 +1,5 @@
-// `ulp bench`: how fast this machine trains. `step`: one training step, its memory and its kernels.
+// `ulp bench`: how fast this machine trains. `step`: one training step, its memory and its kernels. `update`: the end of one,
+// on any number of parameters.
 #include <fmt/format.h>
 
 #include <memory>
@@ -6,6 +7,7 @@
 #include "apps/ulp/commands.h"
 #include "apps/ulp/options.h"
 #include "ulp/lab/step_bench.h"
+#include "ulp/lab/update_bench.h"
 
 namespace ulp {
 namespace {
@@ -94,13 +96,67 @@ void add_step_bench_command(CLI::App& bench) {
   command->callback([options] { step_bench_command(*options); });
 }
 
+struct UpdateBenchCommandOptions {
+  RunOptions run;
+  UpdateBenchOptions bench;
+  bool json = false;
+};
+
+void update_bench_command(UpdateBenchCommandOptions& options) {
+  options.bench.config = options.run.settings();
+  const UpdateBench bench = bench_update(options.bench);
+  if (options.json) {
+    fmt::print("{}\n", update_bench_json(bench));
+  } else {
+    fmt::print("{}", update_bench_text(bench));
+  }
+}
+
+void add_update_bench_command(CLI::App& bench) {
+  CLI::App* command = bench.add_subcommand(
+      "update", "Time of an optimizer's step on many parameters, and how near it is to a copy's rate");
+  auto options = std::make_shared<UpdateBenchCommandOptions>();
+  UpdateBenchOptions& wanted = options->bench;
+  command->add_option("--elements", wanted.elements, "Parameters")->type_name("COUNT")->capture_default_str();
+  command->add_option("--tensors", wanted.tensors, "Tensors that they are shared out to")
+      ->type_name("COUNT")
+      ->capture_default_str();
+  command->add_option("--gradient", wanted.gradient, "What gradients are stored in")
+      ->type_name("FORMAT")
+      ->capture_default_str();
+  command->add_option("--warmup-steps", wanted.warmup_steps, "Updates before any is timed")
+      ->type_name("COUNT")
+      ->capture_default_str();
+  command->add_option("--steps", wanted.steps, "Updates to time")->type_name("COUNT")->capture_default_str();
+  command->add_flag("--json", options->json, "Print one JSON object");
+  add_named_options(*command, options->run,
+                    {"optimizer", "lr", "momentum", "nesterov", "weight_decay", "beta1", "beta2", "eps",
+                     "clip_value", "update", "weight", "state", "device", "threads", "kernels", "seed"});
+  command->footer(
+      "One task updates all parameters, as at the end of a step of ulp train, whose options mean the same. "
+      "Counted are the "
+      "bytes that it must move: gradients read, weights and state read and written.\n"
+      "Examples:\n"
+      "  ulp bench update --optimizer adamw --elements 10000000\n"
+      "  ulp bench update --optimizer adamw --update extra:16 --gradient bf16 --state bf16 "
+      "--device "
+      "cuda\n"
+      "  ulp bench update --update stochastic --weight bf16 --gradient bf16 --state bf16 "
+      "--elements 10000000 --json");
+  command->callback([options] { update_bench_command(*options); });
+}
+
 }  // namespace
 
 void add_bench_command(CLI::App& program) {
   CLI::App* command = program.add_subcommand("bench", "How fast this machine trains");
   command->require_subcommand(1);
   add_step_bench_command(*command);
-  command->footer("Example:\n  ulp bench step --model resnet20 --policy size:0.5");
+  add_update_bench_command(*command);
+  command->footer(
+      "Examples:\n"
+      "  ulp bench step --model resnet20 --policy size:0.5\n"
+      "  ulp bench update --optimizer adamw --elements 10000000");
 }
 
 }  // namespace ulp

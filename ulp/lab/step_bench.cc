@@ -13,6 +13,7 @@
 #include "ulp/base/error.h"
 #include "ulp/base/parallel.h"
 #include "ulp/base/philox.h"
+#include "ulp/lab/rates.h"
 #include "ulp/lab/table.h"
 #include "ulp/precision/promotion.h"
 #include "ulp/train/init.h"
@@ -34,13 +35,6 @@ std::vector<BenchDevice>& bench_devices() {
 }
 
 constexpr double kMebi = 1 << 20;
-constexpr int64_t kMostSteps = 1'000'000;
-
-void check_count(const char* what, int64_t count, int64_t least) {
-  if (count < least || count > kMostSteps) {
-    fail("bench", "the number of {} must be from {} to {}, got {}", what, least, kMostSteps, count);
-  }
-}
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -134,12 +128,10 @@ class Bench {
 };
 
 void summarize(StepBench& result) {
-  std::vector<double> sorted = result.seconds;
-  std::sort(sorted.begin(), sorted.end());
-  const size_t middle = sorted.size() / 2;
-  result.median_seconds = sorted.size() % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
-  result.least_seconds = sorted.front();
-  result.most_seconds = sorted.back();
+  const Spread seconds = spread(result.seconds);
+  result.median_seconds = seconds.median;
+  result.least_seconds = seconds.least;
+  result.most_seconds = seconds.most;
   result.examples_per_second = static_cast<double>(result.options.config.batch) / result.median_seconds;
 }
 
@@ -207,17 +199,6 @@ StepBench bench_step(const StepBenchOptions& options) {
 namespace {
 
 std::string mebi_text(size_t bytes) { return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / kMebi); }
-
-// Three digits that count, whether a machine does a billion operations a second or a quadrillion.
-std::string rate_text(double rate) {
-  if (!(rate > 0)) return "-";
-  const int digits = std::clamp(2 - static_cast<int>(std::floor(std::log10(rate))), 0, 6);
-  return fmt::format("{:.{}f}", rate, digits);
-}
-
-std::string share_text(double rate, double of) {
-  return rate > 0 && of > 0 ? fmt::format("{:.1f}%", 100 * rate / of) : "-";
-}
 
 std::string kernels_text(const StepBench& bench) {
   TextTable table;

@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "ulp/base/device.h"
-#include "ulp/numeric/math.h"
+#include "ulp/optim/arithmetic.h"
 #include "ulp/optim/update.h"
 
 namespace ulp {
@@ -25,9 +25,9 @@ struct Adagrad {
   ULP_HD float decrease(const UpdateScalars& s, float weight, float grad, float* state,
                         const Arithmetic& q = {}) const {
     const float g = q(treat_gradient(s, grad, q) + q(weight_decay * weight));
-    const float sum = settle_nan(q(state[0] + q(g * g)));
+    const float sum = settled(q, q(state[0] + q(g * g)));
     state[0] = sum;
-    return settle_nan(q(q(s.lr * g) / q(q(sqrtf(sum)) + eps)));
+    return settled(q, q(q(s.lr * g) / q(q(sqrtf(sum)) + eps)));
   }
 
   bool operator==(const Adagrad&) const = default;

@@ -12,7 +12,7 @@
 #include <cmath>
 
 #include "ulp/base/device.h"
-#include "ulp/numeric/math.h"
+#include "ulp/optim/arithmetic.h"
 #include "ulp/optim/update.h"
 
 namespace ulp {
@@ -27,15 +27,15 @@ struct AdamMoments {
   // `state` is (m, v).
   template <typename Arithmetic>
   ULP_HD float decrease(const UpdateScalars& s, float g, float* state, const Arithmetic& q) const {
-    const float m = settle_nan(q(q(beta1 * state[0]) + q(rest1 * g)));
-    const float v = settle_nan(q(q(beta2 * state[1]) + q(rest2 * q(g * g))));
+    const float m = settled(q, q(q(beta1 * state[0]) + q(rest1 * g)));
+    const float v = settled(q, q(q(beta2 * state[1]) + q(rest2 * q(g * g))));
     state[0] = m;
     state[1] = v;
     if constexpr (Arithmetic::kNarrow) {
       const float root = q(sqrtf(q(v / s.rest2)));
       return q(q(s.lr * q(m / s.rest1)) / q(root + eps));
     } else {
-      return s.adam_rate * (m / (sqrtf(v) * s.adam_root + eps));
+      return s.adam_rate * quotient(q, m, root(q, v) * s.adam_root + eps);
     }
   }
 
@@ -54,7 +54,7 @@ struct Adam {
   ULP_HD float decrease(const UpdateScalars& s, float weight, float grad, float* state,
                         const Arithmetic& q = {}) const {
     const float g = q(treat_gradient(s, grad, q) + q(weight_decay * weight));
-    return settle_nan(moments.decrease(s, g, state, q));
+    return settled(q, moments.decrease(s, g, state, q));
   }
 
   bool operator==(const Adam&) const = default;
@@ -73,7 +73,7 @@ struct AdamW {
                         const Arithmetic& q = {}) const {
     const float rate = Arithmetic::kNarrow ? s.decay_rate : s.lr * weight_decay;
     const float decay = q(rate * weight);
-    return settle_nan(q(decay + moments.decrease(s, treat_gradient(s, grad, q), state, q)));
+    return settled(q, q(decay + moments.decrease(s, treat_gradient(s, grad, q), state, q)));
   }
 
   bool operator==(const AdamW&) const = default;

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "ulp/base/device.h"
-#include "ulp/numeric/math.h"
+#include "ulp/optim/arithmetic.h"
 #include "ulp/optim/update.h"
 
 namespace ulp {
@@ -27,8 +27,8 @@ struct Sgd {
     const float g = q(treat_gradient(s, grad, q) + q(weight_decay * weight));
     const float m = q(q(momentum * state[0]) + g);
     const float ahead = q(g + q(momentum * m));
-    state[0] = settle_nan(m);
-    return settle_nan(q(s.lr * (nesterov ? ahead : m)));
+    state[0] = settled(q, m);
+    return settled(q, q(s.lr * (nesterov ? ahead : m)));
   }
 
   bool operator==(const Sgd&) const = default;

@@ -1,11 +1,13 @@
 #include "ulp/backend/cuda/descriptor.h"
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <mutex>
 #include <vector>
 
 #include "ulp/backend/cuda/current.h"
+#include "ulp/backend/cuda/runtime.h"
 #include "ulp/base/error.h"
 
 namespace ulp::cuda {
@@ -40,12 +42,16 @@ std::string cudnn_message(cudnnStatus_t status) {
   std::array<char, 1024> text{};
   cudnnGetLastErrorString(text.data(), text.size());
   text.back() = '\0';
+  std::replace(text.begin(), text.end(), '\n', ' ');  // an error is one line
   return text[0] == '\0' ? cudnnGetErrorString(status)
                          : fmt::format("{}: {}", cudnnGetErrorString(status), text.data());
 }
 
 void check_cudnn(cudnnStatus_t status, std::string_view doing) {
-  if (status != CUDNN_STATUS_SUCCESS) fail("cuda", "cuDNN: {}: {}", doing, cudnn_message(status));
+  if (status == CUDNN_STATUS_SUCCESS) return;
+  if (status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
+    fail("cuda", "cuDNN: {}: no memory left on the GPU, {}", doing, memory_left());
+  fail("cuda", "cuDNN: {}: {}", doing, cudnn_message(status));
 }
 
 cudnnHandle_t cudnn_handle() {

@@ -171,17 +171,17 @@ class EmbeddingGradTask : public ArrayTask {
   explicit EmbeddingGradTask(const Problem& problem)
       : ArrayTask(problem),
         places_(elements_of(graph()[node().in[1]].shape)),
-        links_(book(2 * static_cast<size_t>(places_), sizeof(int32_t))) {}
+        keys_(book(2 * static_cast<size_t>(places_), sizeof(uint64_t))) {}
   void launch_on(const RunContext& context, const Arrays& arrays) override {
     const Shape& rows = graph()[node().out[0]].shape;
     plain_embedding_grad(
         {rows[0], rows[1], places_}, arrays.real(0), static_cast<const int32_t*>(arrays.in[1]),
-        reinterpret_cast<int32_t*>(context.workspace + links_), arrays.result(), context.stream);
+        reinterpret_cast<uint64_t*>(context.workspace + keys_), arrays.result(), context.stream);
   }
 
  private:
   int64_t places_;
-  size_t links_;
+  size_t keys_;
 };
 
 template <typename Made>

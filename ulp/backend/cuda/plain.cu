@@ -159,25 +159,56 @@ __global__ void clear_rows(int64_t elements, float* out) {
   for (int64_t at = first_item(); at < elements; at += item_step()) out[at] = 0;
 }
 
-// Of each place the next one with the same index, -1 at the last; and whether it is the first.
-__global__ void link_places(PlainTable d, const int32_t* indices, int32_t* next, int32_t* first) {
-  for (int64_t at = first_item(); at < d.places; at += item_step()) {
-    int64_t after = at + 1, before = at - 1;
-    while (after < d.places && indices[after] != indices[at]) ++after;
-    while (before >= 0 && indices[before] != indices[at]) --before;
-    next[at] = after < d.places ? static_cast<int32_t>(after) : -1;
-    first[at] = before < 0 ? 1 : 0;
+// Places are brought into the order of their indices, and into their own where those are the same. A key is an index above its
+// place, so no two are the same. First runs of as many keys as a block has threads.
+__global__ void sort_tiles(PlainTable d, const int32_t* indices, uint64_t* keys) {
+  __shared__ uint64_t tile[kThreads];
+  for (int64_t begin = blockIdx.x * int64_t{kThreads}; begin < d.places;
+       begin += gridDim.x * int64_t{kThreads}) {
+    const int64_t at = begin + threadIdx.x;
+    const uint64_t key = at < d.places
+                             ? uint64_t{static_cast<uint32_t>(indices[at])} << 32 | static_cast<uint32_t>(at)
+                             : UINT64_MAX;
+    tile[threadIdx.x] = key;
+    __syncthreads();
+    uint32_t rank = 0;
+    for (uint32_t i = 0; i < kThreads; ++i) rank += tile[i] < key ? 1 : 0;
+    if (at < d.places) keys[begin + rank] = key;
+    __syncthreads();
+  }
+}
+
+// Then two runs become one: a key comes behind those of its own run before it, and those of the other that are less.
+__global__ void merge_runs(int64_t count, int64_t run, const uint64_t* from, uint64_t* to) {
+  for (int64_t at = first_item(); at < count; at += item_step()) {
+    const uint64_t key = from[at];
+    const int64_t pair = at & -(2 * run), middle = pair + run < count ? pair + run : count;
+    const bool left = at < middle;
+    int64_t low = left ? middle : pair, high = !left                    ? middle
+                                               : pair + 2 * run < count ? pair + 2 * run
+                                                                        : count;
+    const int64_t other = low, own = at - (left ? pair : middle);
+    while (low < high) {
+      const int64_t half = (low + high) / 2;
+      if (from[half] < key) {
+        low = half + 1;
+      } else {
+        high = half;
+      }
+    }
+    to[pair + own + (low - other)] = key;
   }
 }
 
 // The first place of an index adds up all of them, in their order.
-__global__ void add_rows(PlainTable d, const float* dout, const int32_t* indices, const int32_t* next,
-                         const int32_t* first, float* out) {
+__global__ void add_rows(PlainTable d, const float* dout, const uint64_t* keys, float* out) {
   for (int64_t at = first_item(); at < d.places * d.width; at += item_step()) {
-    const int64_t place = at / d.width, column = at % d.width, row = indices[place];
-    if (first[place] == 0 || row < 0 || row >= d.rows) continue;
+    const int64_t begin = at / d.width, column = at % d.width;
+    const auto row = static_cast<uint32_t>(keys[begin] >> 32);
+    if (row >= static_cast<uint64_t>(d.rows) || (begin > 0 && keys[begin - 1] >> 32 == row)) continue;
     double sum = 0;
-    for (int64_t i = place; i >= 0; i = next[i]) sum += static_cast<double>(dout[i * d.width + column]);
+    for (int64_t i = begin; i < d.places && keys[i] >> 32 == row; ++i)
+      sum += static_cast<double>(dout[static_cast<uint32_t>(keys[i]) * d.width + column]);
     out[row * d.width + column] = settle_nan(static_cast<float>(sum));
   }
 }
@@ -224,13 +255,17 @@ void plain_embedding(const PlainTable& table, const float* rows, const int32_t* 
   launch(gather_rows, grid_for(table.places * table.width), stream, table, rows, indices, out);
 }
 
-void plain_embedding_grad(const PlainTable& table, const float* dout, const int32_t* indices, int32_t* links,
+void plain_embedding_grad(const PlainTable& table, const float* dout, const int32_t* indices, uint64_t* keys,
                           float* out, Stream stream) {
-  int32_t* first = links + table.places;
   launch(clear_rows, grid_for(table.rows * table.width), stream, table.rows * table.width, out);
-  launch(link_places, grid_for(table.places), stream, table, indices, links, first);
-  launch(add_rows, grid_for(table.places * table.width), stream, table, dout, indices,
-         static_cast<const int32_t*>(links), static_cast<const int32_t*>(first), out);
+  launch(sort_tiles, grid_for(table.places), stream, table, indices, keys);
+  const uint64_t* sorted = keys;
+  for (int64_t run = kThreads; run < table.places; run *= 2) {
+    uint64_t* const to = sorted == keys ? keys + table.places : keys;
+    launch(merge_runs, grid_for(table.places), stream, table.places, run, sorted, to);
+    sorted = to;
+  }
+  launch(add_rows, grid_for(table.places * table.width), stream, table, dout, sorted, out);
 }
 
 }  // namespace ulp::cuda

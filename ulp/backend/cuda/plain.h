@@ -52,8 +52,8 @@ struct PlainTable {
 };
 void plain_embedding(const PlainTable& table, const float* rows, const int32_t* indices, float* out,
                      Stream stream);
-// `links` has room for two numbers a place. Indices outside the table add nothing.
-void plain_embedding_grad(const PlainTable& table, const float* dout, const int32_t* indices, int32_t* links,
+// In time n log n of n places. `keys` has room for two numbers a place. Indices outside the table add nothing.
+void plain_embedding_grad(const PlainTable& table, const float* dout, const int32_t* indices, uint64_t* keys,
                           float* out, Stream stream);
 
 }  // namespace ulp::cuda

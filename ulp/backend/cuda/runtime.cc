@@ -16,6 +16,9 @@ std::string version_text(int version) { return fmt::format("{}.{}", version / 10
 
 std::string mib(size_t bytes) { return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20)); }
 
+// What can be done where memory is short.
+constexpr const char* kLess = "take a smaller --batch, more --grad-accum or narrower formats";
+
 // A graph that was captured from a stream.
 class Graph : public Recording {
  public:
@@ -65,14 +68,8 @@ class Gpu : public Device {
     void* data = nullptr;
     const cudaError_t status = cudaMalloc(&data, bytes);
     if (status == cudaErrorMemoryAllocation) {
-      size_t free = 0, total = 0;
-      cudaGetLastError();
-      cudaMemGetInfo(&free, &total);
-      fail(
-          "cuda",
-          "{} more are needed on the GPU, of whose {} {} are free: take a smaller --batch, more --grad-accum "
-          "or narrower formats",
-          mib(bytes), mib(total), mib(free));
+      cudaGetLastError();  // the next launch is not to blame
+      fail("cuda", "{} more are needed on the GPU, {}: {}", mib(bytes), memory_left(), kLess);
     }
     check(status, "allocating memory");
     check(cudaMemsetAsync(data, 0, bytes, stream_), "clearing memory");
@@ -89,7 +86,13 @@ class Gpu : public Device {
 
   uint8_t* allocate_staging(size_t bytes) override {
     void* data = nullptr;
-    check(cudaHostAlloc(&data, bytes, cudaHostAllocDefault), "allocating pinned memory");
+    const cudaError_t status = cudaHostAlloc(&data, bytes, cudaHostAllocDefault);
+    if (status == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      fail("cuda", "{} more of the machine's memory are needed for copies to the GPU, and cannot be had",
+           mib(bytes));
+    }
+    check(status, "allocating pinned memory");
     return static_cast<uint8_t*>(data);
   }
   void release_staging(uint8_t* data, size_t) override { cudaFreeHost(data); }
@@ -151,7 +154,17 @@ Gpu& the_gpu() {
 void check(int status, const char* what) {
   if (status == cudaSuccess) return;
   const auto error = static_cast<cudaError_t>(status);
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    fail("cuda", "{} failed for want of memory on the GPU, {}: {}", what, memory_left(), kLess);
+  }
   fail("cuda", "{} failed: {} ({})", what, cudaGetErrorString(error), cudaGetErrorName(error));
+}
+
+std::string memory_left() {
+  size_t free = 0, total = 0;
+  if (cudaMemGetInfo(&free, &total) != cudaSuccess) return "which does not say how much it has";
+  return fmt::format("of whose {} {} are free", mib(total), mib(free));
 }
 
 void check_launch() { check(cudaGetLastError(), "launching a kernel"); }

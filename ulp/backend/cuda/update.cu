@@ -2,16 +2,18 @@
 // is to be what they wait for. fp32, bf16 and bf16 with 16 or 8 extra bits are fp32 patterns cut off after 32, 16 or 24
 // bits, so all of them are handled as patterns.
 //
-// A warp takes 256 elements, a lane two runs of four that lie 128 apart: then every access of a warp is one piece of
-// memory, whole sectors even where numbers have four bytes.
+// A warp takes 256 elements, a lane eight of them. Where nothing has four bytes they are neighbours, sixteen bytes of each
+// tensor; else they are two runs of four that lie 128 apart. So every access of a warp is one piece of memory. A lane
+// fetches all, steps without a look at what is rare, and looks then: where something is it begins again, run by run.
 #include "ulp/backend/cuda/update.h"
 
 #include "ulp/backend/cuda/update_device.h"
+#include "ulp/backend/cuda/update_lane.h"
+#include "ulp/backend/cuda/update_unchecked.h"
 
 namespace ulp::cuda {
 namespace {
 
-constexpr uint32_t kRun = 4;         // elements of a run
 constexpr uint32_t kMostShare = 16;  // chunks of a warp
 
 // The range events that one thread saw, in few registers: ten bits for each kind.
@@ -27,11 +29,6 @@ struct PackedCount {
   __device__ RangeCount counts() const { return {events & 1023u, events >> 10 & 1023u, events >> 20, amax}; }
 };
 static_assert(kMostShare * kUpdateChunk / 32 < 1024);
-
-// Bits of an fp32 pattern that are not stored.
-constexpr uint32_t dropped_bits(Quick kind) {
-  return kind == Quick::bf16 || kind == Quick::bf16_random ? 16 : kind == Quick::bf16_8 ? 8 : 0;
-}
 
 // Patterns of a run. `count` of them are there, the others 0.
 template <Quick kKind>
@@ -134,140 +131,236 @@ template <Quick kKind>
 __device__ inline void round_run(const QuickCodec& codec, const StepState& state, uint32_t number,
                                  uint64_t at, uint32_t (&x)[kRun], PackedCount& seen) {
   if constexpr (kKind != Quick::fp32) {
-    constexpr uint32_t kDropped = dropped_bits(kKind);
-    constexpr uint32_t kUnit = 1u << kDropped;
     constexpr bool kRandom = kKind == Quick::bf16_random;
     PhiloxWords words = {};
     if constexpr (kRandom) {
       const RoundKey key = key_of(state, number, true);
       words = philox(round_counter(key, at / kRun), round_philox_key(key));
     }
-    // Numbers that may become more than the largest, or 0, are rare: only then is each looked at.
-    uint32_t most = 0, least = 0xFFFFFFFFu;
 #pragma unroll
     for (uint32_t i = 0; i < kRun; ++i) {
-      const uint32_t magnitude = x[i] & 0x7FFFFFFFu;
-      most = magnitude > most ? magnitude : most;
-      if constexpr (kDropped > 0) least = magnitude - 1 < least ? magnitude - 1 : least;
-    }
-    constexpr uint32_t kOver = 0x7F800000u - (kRandom ? kUnit - 1 : kUnit / 2);
-    constexpr uint32_t kUnder = kRandom ? kUnit - 1 : kUnit / 2;
-    if (most >= kOver || (kDropped > 0 && least < kUnder)) {
-#pragma unroll
-      for (uint32_t i = 0; i < kRun; ++i) {
-        const Encoded made =
-            encode_quick(codec, kRandom ? Round::stochastic : Round::nearest_even, x[i], words.word[i]);
-        seen.add(made, x[i]);
-        x[i] = made.code << kDropped;
-      }
-      return;
-    }
-    seen.amax = most > seen.amax ? most : seen.amax;
-    if constexpr (kDropped > 0) {
-#pragma unroll
-      for (uint32_t i = 0; i < kRun; ++i) {
-        if constexpr (kRandom) {
-          x[i] += words.word[i] < x[i] << (32 - kDropped) ? kUnit : 0;
-        } else {
-          x[i] += kUnit / 2 - 1 + (x[i] >> kDropped & 1u);
-        }
-        x[i] &= 0u - kUnit;
-      }
+      const Encoded made =
+          encode_quick(codec, kRandom ? Round::stochastic : Round::nearest_even, x[i], words.word[i]);
+      seen.add(made, x[i]);
+      x[i] = made.code << dropped_bits(kKind);
     }
   }
 }
 
+// The gradient's codes, of 8, 16 or 32 bits.
+template <bool kNear>
+__device__ inline void fetch_gradient(const uint8_t* codes, uint32_t bits, uint64_t at,
+                                      uint32_t (&raw)[kLane]) {
+  if (bits == 32) {
+    fetch<4, kNear>(codes, at, raw);
+  } else if (bits == 16) {
+    fetch<2, kNear>(codes, at, raw);
+  } else {
+    fetch<1, kNear>(codes, at, raw);
+  }
+}
+__device__ inline void decode_gradient(Quick kind, uint32_t bits, const QuickCodec& codec,
+                                       uint32_t (&x)[kLane]) {
+  if (kind == Quick::fp32) return;
+  const uint32_t raw[4] = {x[0], x[1], x[2], x[3]};
+  if (kind == Quick::bf16) {
+#pragma unroll
+    for (uint32_t i = 0; i < kLane; ++i) x[i] = bf16_pattern(raw, i);
+    return;
+  }
+#pragma unroll
+  for (uint32_t i = 0; i < kLane; ++i) {
+    const uint32_t code =
+        bits == 16 ? raw[i / 2] >> (i % 2 * 16) & 0xFFFFu : raw[i / 4] >> (i % 4 * 8) & 0xFFu;
+    x[i] = decode_quick(codec, code);
+  }
+}
+
+// What a thread knows of its tensors.
 template <typename Optimizer, Quick kWeightKind, Quick kStateKind>
-__global__ __launch_bounds__(kThreads, 3) void update_runs(ULP_TABLE(UpdateBatch) batch) {
-  const StepState& state = *batch.state;
-  if (state.skip != 0) return;
-  const UpdatePlace place = place_of(batch);
-  const UpdateTensor& tensor = batch.tensors[place.tensor];
-  const UpdateRecipe& recipe = batch.recipes[tensor.recipe];
-  const Optimizer optimizer = constants_of<Optimizer>(recipe);
-  const UpdateScalars scalars = scalars_of(batch, recipe);
-  const int states = optimizer.states();
-  const uint64_t elements = tensor.elements;
-  uint8_t* codes[3] = {tensor.data[kWeight], tensor.data[kState], tensor.data[kState + 1]};
-  uint8_t* side = side_of(codes[kWeight], elements, 16);  // of split weights
-  PackedCount seen[3];
+struct Steps {
+  static constexpr bool kNear = kWeightKind != Quick::fp32 && kStateKind != Quick::fp32;
+  static constexpr int kStates = Optimizer::kStates;
+
+  const UpdateBatch& batch;
+  const UpdateTensor& tensor;
+  const UpdateRecipe& recipe;
+  const StepState& state;
+  const Optimizer optimizer;
+  const UpdateScalars scalars;
+  const int states;
+  uint8_t* const codes[3];
+  uint8_t* const side;  // of split weights
+  const uint32_t gradient_bits;
+
+  PackedCount seen[3] = {};
   uint32_t counted = 0;  // updates; above 16 bits those that are cancelled
-  const uint64_t end = place.end * kUpdateChunk;
-  for (uint64_t first = (place.first + threadIdx.x / 32) * kUpdateChunk + threadIdx.x % 32 * kRun;
-       first < end; first += blockDim.x / 32 * kUpdateChunk) {
-    uint32_t count[2] = {kRun, kRun};
-    if (first + kUpdateChunk / 2 + kRun > elements) {
-#pragma unroll
-      for (uint32_t run = 0; run < 2; ++run) {
-        const uint64_t at = first + run * (kUpdateChunk / 2), left = at < elements ? elements - at : 0;
-        count[run] = left < kRun ? static_cast<uint32_t>(left) : kRun;
-      }
-    }
+
+  __device__ Steps(const UpdateBatch& all, const UpdateTensor& one)
+      : batch(all),
+        tensor(one),
+        recipe(all.recipes[one.recipe]),
+        state(*all.state),
+        optimizer(constants_of<Optimizer>(recipe)),
+        scalars(scalars_of(all, recipe)),
+        states(optimizer.states()),
+        codes{one.data[kWeight], one.data[kState], one.data[kState + 1]},
+        side(side_of(one.data[kWeight], one.elements, 16)),
+        gradient_bits(recipe.gradient == Quick::fp32 ? 32 : all.formats[recipe.format[kGradient]].bits) {}
+
+  __device__ const QuickCodec& codec(int which) const { return batch.formats[recipe.format[which]].codec; }
+
+  // The eight elements of a lane, all of them there. False where something is not ordinary: then nothing has changed.
+  __device__ bool quickly(uint64_t at) {
+    Lane<kWeightKind> weight;
+    Lane<kStateKind> moment[kStates] = {};
+    uint32_t grad[kLane];
     // All loads come before all that waits for them.
-    uint32_t weight[2][kRun], grad[2][kRun], moment[2][Optimizer::kStates][kRun] = {};
+    fetch_gradient<kNear>(tensor.data[kGradient], gradient_bits, at, grad);
+    weight.template load<kNear>(codes[kWeight], side, at);
 #pragma unroll
-    for (uint32_t run = 0; run < 2; ++run) {
-      const uint64_t at = first + run * (kUpdateChunk / 2);
-      load_gradient(batch, tensor, recipe, at, count[run], grad[run]);
-      load_run<kWeightKind>(codes[kWeight], side, at, count[run], weight[run]);
+    for (int k = 0; k < kStates; ++k) {
+      if (k < states) moment[k].template load<kNear>(codes[kState + k], nullptr, at);
+    }
+    decode_gradient(recipe.gradient, gradient_bits, codec(kGradient), grad);
+
+    constexpr bool kExact = Lane<kWeightKind>::kExact;
+    Magnitudes weights, magnitudes[kStates];
+    uint32_t least = 0xFFFFFFFFu, state_least = 0xFFFFFFFFu;
+    uint32_t zeros = 0, same = 0;  // their negatives
+    float next[kLane], values[kStates][kLane];
 #pragma unroll
-      for (int k = 0; k < Optimizer::kStates; ++k) {
-        if (k < states) load_run<kStateKind>(codes[kState + k], nullptr, at, count[run], moment[run][k]);
+    for (uint32_t i = 0; i < kLane; ++i) {
+      float each[kStates];
+#pragma unroll
+      for (int k = 0; k < kStates; ++k) each[k] = bits_float(moment[k].pattern(i));
+      const float old = bits_float(weight.pattern(i));
+      const float decrease = optimizer.decrease(scalars, old, bits_float(grad[i]), each, Unchecked{});
+      next[i] = old - decrease;
+      zeros += mask_equal(decrease, 0);
+      if constexpr (kExact) same += mask_equal(next[i], old);
+      weights.add(next[i]);
+      if constexpr (!kExact) least = less(least, next[i]);
+#pragma unroll
+      for (int k = 0; k < kStates; ++k) {
+        values[k][i] = each[k];
+        magnitudes[k].add(each[k]);
+        if constexpr (kStateKind != Quick::fp32 && !kAwayFromZero<Optimizer>)
+          state_least = less(state_least, each[k]);
       }
     }
+    bool fine = ordinary<kWeightKind>(weights.most, least) && may_divide(optimizer, scalars, magnitudes);
 #pragma unroll
-    for (uint32_t run = 0; run < 2; ++run) {
-      const uint64_t at = first + run * (kUpdateChunk / 2);
+    for (int k = 0; k < kStates; ++k)
+      fine = fine && (k >= states || ordinary<kStateKind>(magnitudes[k].most, state_least));
+    if (!fine) return false;
+
+    PhiloxWords words[2] = {};
+    if constexpr (kWeightKind == Quick::bf16_random) {
+      static_assert(kNear);
+      const RoundKey key = key_of(state, tensor.number[kWeight], true);
+#pragma unroll
+      for (uint32_t run = 0; run < 2; ++run)
+        words[run] = philox(round_counter(key, at / kRun + run), round_philox_key(key));
+    }
+    if constexpr (kExact) {
+      weight.write(next, words);
+    } else {
+      const Lane<kWeightKind> old = weight;
+      weight.write(next, words);
+#pragma unroll
+      for (uint32_t i = 0; i < kLane; ++i)
+        same += mask_equal(bits_float(weight.pattern(i)), bits_float(old.pattern(i)));
+    }
+    weight.template store<kNear>(codes[kWeight], side, at);
+    saw(kWeight, weights.most);
+#pragma unroll
+    for (int k = 0; k < kStates; ++k) {
+      if (k >= states) continue;
+      moment[k].write(values[k], nullptr);
+      moment[k].template store<kNear>(codes[kState + k], nullptr, at);
+      saw(kState + k, magnitudes[k].most);
+    }
+    // An update of zero changes nothing: those that change nothing beside it are cancelled.
+    counted += kLane + zeros + ((zeros - same) << 16);
+    return true;
+  }
+
+  // The same run by run, of which the tensor may not have all.
+  __device__ void carefully(uint64_t at) {
+#pragma unroll 1
+    for (uint32_t run = 0; run < 2; ++run, at += kNear ? kRun : kUpdateChunk / 2) {
+      const uint64_t left = at < tensor.elements ? tensor.elements - at : 0;
+      const uint32_t count = left < kRun ? static_cast<uint32_t>(left) : kRun;
+      if (count == 0) return;
+      uint32_t weight[kRun], grad[kRun], moment[kStates][kRun] = {};
+      load_gradient(batch, tensor, recipe, at, count, grad);
+      load_run<kWeightKind>(codes[kWeight], side, at, count, weight);
+#pragma unroll
+      for (int k = 0; k < kStates; ++k) {
+        if (k < states) load_run<kStateKind>(codes[kState + k], nullptr, at, count, moment[k]);
+      }
       uint32_t before[kRun];
       uint32_t there = 0;  // a bit for each update that is not 0
 #pragma unroll
       for (uint32_t i = 0; i < kRun; ++i) {
-        before[i] = weight[run][i];
-        float values[Optimizer::kStates];
+        before[i] = weight[i];
+        float values[kStates];
 #pragma unroll
-        for (int k = 0; k < Optimizer::kStates; ++k) values[k] = bits_float(moment[run][k][i]);
+        for (int k = 0; k < kStates; ++k) values[k] = bits_float(moment[k][i]);
         const float old = bits_float(before[i]);
-        const float decrease = optimizer.decrease(scalars, old, bits_float(grad[run][i]), values);
-        weight[run][i] = float_bits(direct_update(old, decrease));
-#pragma unroll
-        for (int k = 0; k < Optimizer::kStates; ++k) moment[run][k][i] = float_bits(values[k]);
-        there |= decrease != 0 ? 1u << i : 0u;
-      }
-      if (count[run] < kRun) {
+        const float decrease = optimizer.decrease(scalars, old, bits_float(grad[i]), values);
         // What is beyond the end neither counts nor is looked at.
-        there &= (1u << count[run]) - 1;
+        const bool inside = i < count;
+        weight[i] = inside ? float_bits(direct_update(old, decrease)) : 0;
 #pragma unroll
-        for (uint32_t i = 0; i < kRun; ++i) {
-          if (i < count[run]) continue;
-          weight[run][i] = 0;
-#pragma unroll
-          for (int k = 0; k < Optimizer::kStates; ++k) moment[run][k][i] = 0;
-        }
+        for (int k = 0; k < kStates; ++k) moment[k][i] = inside ? float_bits(values[k]) : 0;
+        there |= inside && decrease != 0 ? 1u << i : 0u;
       }
-      round_run<kWeightKind>(batch.formats[recipe.format[kWeight]].codec, state, tensor.number[kWeight], at,
-                             weight[run], seen[kWeight]);
-      store_run<kWeightKind>(codes[kWeight], side, at, count[run], weight[run]);
+      round_run<kWeightKind>(codec(kWeight), state, tensor.number[kWeight], at, weight, seen[kWeight]);
+      store_run<kWeightKind>(codes[kWeight], side, at, count, weight);
 #pragma unroll
       for (uint32_t i = 0; i < kRun; ++i) {
-        const bool same = bits_float(weight[run][i]) == bits_float(before[i]);
+        const bool same = bits_float(weight[i]) == bits_float(before[i]);
         counted += (there >> i & 1u) == 0 ? 0u : same ? 0x10001u : 1u;
       }
 #pragma unroll
-      for (int k = 0; k < Optimizer::kStates; ++k) {
+      for (int k = 0; k < kStates; ++k) {
         if (k >= states) continue;
-        round_run<kStateKind>(batch.formats[recipe.format[kState + k]].codec, state,
-                              tensor.number[kState + k], at, moment[run][k], seen[kState + k]);
-        store_run<kStateKind>(codes[kState + k], nullptr, at, count[run], moment[run][k]);
+        round_run<kStateKind>(codec(kState + k), state, tensor.number[kState + k], at, moment[k],
+                              seen[kState + k]);
+        store_run<kStateKind>(codes[kState + k], nullptr, at, count, moment[k]);
       }
     }
   }
-  if constexpr (kWeightKind != Quick::fp32) report(seen[kWeight].counts(), stats_of(batch, tensor, kWeight));
+
+ private:
+  __device__ void saw(int which, float most) {
+    const uint32_t pattern = float_bits(most);
+    seen[which].amax = pattern > seen[which].amax ? pattern : seen[which].amax;
+  }
+};
+
+template <typename Optimizer, Quick kWeightKind, Quick kStateKind>
+__global__ __launch_bounds__(kThreads, 3) void update_runs(ULP_TABLE(UpdateBatch) batch) {
+  if (batch.state->skip != 0) return;
+  const UpdatePlace place = place_of(batch);
+  const UpdateTensor& tensor = batch.tensors[place.tensor];
+  Steps<Optimizer, kWeightKind, kStateKind> steps(batch, tensor);
+  const uint64_t lane = threadIdx.x % 32 * (steps.kNear ? kLane : kRun);
+  for (uint64_t chunk = place.first + threadIdx.x / 32; chunk < place.end; chunk += kThreads / 32) {
+    const uint64_t first = chunk * kUpdateChunk;
+    const bool whole = first + kUpdateChunk <= tensor.elements;
+    if (!whole || !steps.quickly(first + lane)) steps.carefully(first + lane);
+  }
+  if constexpr (kWeightKind != Quick::fp32)
+    report(steps.seen[kWeight].counts(), stats_of(batch, tensor, kWeight));
   if constexpr (kStateKind != Quick::fp32) {
 #pragma unroll
     for (int k = 0; k < Optimizer::kStates; ++k)
-      report(seen[kState + k].counts(), stats_of(batch, tensor, kState + k));
+      report(steps.seen[kState + k].counts(), stats_of(batch, tensor, kState + k));
   }
-  report(UpdateCount{counted & 0xFFFFu, counted >> 16}, counts_of(batch, tensor));
+  report(UpdateCount{steps.counted & 0xFFFFu, steps.counted >> 16}, counts_of(batch, tensor));
 }
 
 template <typename Optimizer>
