@@ -6,12 +6,15 @@
 
 #include <algorithm>
 #include <cctype>
+#include <limits>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "tests/conformance.h"
+#include "tests/guarded.h"
 #include "ulp/backend/ref/reference.h"
 
 namespace ulp::conformance {
@@ -128,9 +131,12 @@ class Look {
 
   // The first of the libraries' kernels that takes the last node, and its task.
   std::string kernel;
+  Look& rounded(Round round) {
+    round_ = round;
+    return *this;
+  }
   std::unique_ptr<Task> make(size_t workspace, const ProductUnits& units = {}) {
-    const PlanContext plan{graph_, formats_, Round::nearest_even, Overflow::saturate, workspace, {},
-                           {},     units};
+    const PlanContext plan{graph_, formats_, round_, Overflow::saturate, workspace, {}, {}, units};
     const Problem problem{plan, {}, {NodeId{static_cast<int32_t>(graph_.node_count()) - 1}}, {}};
     for (const KernelDef& def : cuda::library_kernels()) {
       if (def.op != problem.root().op->name || !def.why_not(problem).empty()) continue;
@@ -140,9 +146,40 @@ class Look {
     return nullptr;
   }
 
+  // Makes the task and runs it on codes of 16 bits, the same for all elements of an operand.
+  struct Ran {
+    std::vector<uint16_t> codes;
+    EncodeStats stats;
+  };
+  Ran run(std::span<const uint16_t> operands) {
+    const std::unique_ptr<Task> task = make(size_t{64} << 20);
+    const Node& node = graph_.nodes().back();
+    std::vector<Guarded> memory;
+    memory.reserve(graph_.tensor_count() + 1);
+    std::vector<uint8_t*> data;
+    for (const TensorInfo& tensor : graph_.tensors())
+      data.push_back(memory.emplace_back(2 * tensor.elements(), 0xFF).data());
+    for (size_t i = 0; i < operands.size(); ++i) {
+      std::fill_n(reinterpret_cast<uint16_t*>(data[static_cast<size_t>(node.in[i].index)]),
+                  graph_[node.in[i]].elements(), operands[i]);
+    }
+    std::vector<EncodeStats> stats(graph_.tensor_count());
+    const StepState state;
+    RunContext context;
+    context.data = data;
+    context.state = &state;
+    context.stats = stats.data();
+    context.workspace = memory.emplace_back(task->workspace(), 0xFF).data();
+    task->run(context);
+    const TensorId out = node.out[0];
+    const auto* codes = reinterpret_cast<const uint16_t*>(data[static_cast<size_t>(out.index)]);
+    return {{codes, codes + graph_[out].elements()}, stats[static_cast<size_t>(out.index)]};
+  }
+
  private:
   Graph graph_;
   std::vector<TensorFormat> formats_;
+  Round round_ = Round::nearest_even;
 };
 
 Look look_conv(std::string_view storage, const Shape& x, const ConvOptions& o) {
@@ -159,6 +196,7 @@ TEST(Library, SaysOnWhichUnitAndWhy) {
   EXPECT_TRUE(note("s2fp8", {}).starts_with("fp32: "));
   EXPECT_TRUE(note("scaled(e4m3)", {.tf32 = true}).starts_with("tf32: "));
   EXPECT_TRUE(note("bf16", {.tensor_core = false}).starts_with("fp32: "));
+  EXPECT_EQ(note("bf16", {}), "bf16: bf16 holds bf16 exactly; by loops; the library writes bf16");
   EXPECT_TRUE(note("e4m3", {}).starts_with("bf16: "));
   EXPECT_TRUE(note("e4m3", {.fp8_native = true}).starts_with("e4m3: "));
   // Native fp8 copies nothing, so what it cannot read in place goes the exact way.
@@ -201,6 +239,40 @@ TEST(Library, KeepsWithinTheWorkspace) {
   EXPECT_LT(bytes(1), 9 * image);
   // Nothing is copied, whatever the limit.
   EXPECT_LT(look_conv("fp32", {128, 16, 16, 32}, {32, 3, 1, 1}).make(1)->workspace(), image);
+  EXPECT_LT(look_conv("bf16", {128, 16, 16, 32}, {32, 3, 1, 1}).make(1)->workspace(), image);
+  // What is added to the sums, or rounded otherwise, is made in fp32.
+  EXPECT_GT(look_conv("bf16", {128, 16, 16, 32}, {32, 3, 1, 1, 1, true}).make(1)->workspace(), 4 * image);
+  EXPECT_GT(
+      look_conv("bf16", {128, 16, 16, 32}, {32, 3, 1, 1}).rounded(Round::stochastic).make(1)->workspace(),
+      4 * image);
+  EXPECT_GT(look_conv("fp16", {128, 16, 16, 32}, {32, 3, 1, 1}).make(1)->workspace(), 4 * image);
+}
+
+// What the library writes in bf16 itself has the infinities of fp32 and no events; what is summed over the batch, as gradients of weights
+// are, has both as if it were encoded.
+TEST(Library, WritesBf16Itself) {
+  constexpr uint16_t kLarge = 0x7F00, kInfinity = 0x7F80, kLargest = 0x7F7F, kOne = 0x3F80, kNan = 0x7FC0;
+  const auto ran = [](bool transpose_a, uint16_t a, uint16_t b) {
+    Look look("bf16", [&](Builder& builder) {
+      matmul(builder, "matmul", input(builder, "a", {16, 16}), input(builder, "b", {16, 16}), transpose_a,
+             false);
+    });
+    return look.run(std::vector<uint16_t>{a, b});
+  };
+  const auto all = [](uint16_t code) { return std::vector<uint16_t>(256, code); };
+  EXPECT_EQ(ran(false, kLarge, kLarge).codes, all(kInfinity));
+  EXPECT_EQ(ran(false, kLarge, kLarge).stats, EncodeStats{});
+  EXPECT_EQ(ran(false, kOne, kOne).codes, all(0x4180));  // 16
+  EXPECT_EQ(ran(false, kOne, kNan).codes, all(kNan));
+
+  const Look::Ran large = ran(true, kLarge, kLarge), small = ran(true, kOne, kOne),
+                  nan = ran(true, kOne, kNan);
+  EXPECT_EQ(large.codes, all(kLargest));
+  EXPECT_EQ(large.stats, (EncodeStats{256, 0, 0, std::numeric_limits<float>::infinity()}));
+  EXPECT_EQ(small.codes, all(0x4180));
+  EXPECT_EQ(small.stats, (EncodeStats{0, 0, 0, 16}));
+  EXPECT_EQ(nan.codes, all(kNan));
+  EXPECT_EQ(nan.stats, (EncodeStats{0, 0, 256, 0}));
 }
 
 TEST(Library, PlansArePreparedTogether) {

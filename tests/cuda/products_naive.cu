@@ -1,5 +1,6 @@
 #include "tests/cuda/products_naive.h"
 
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include <cstdio>
@@ -81,14 +82,46 @@ struct Sum {
   }
 };
 
+// The numbers that a result stands for: itself, or all that are rounded to its code.
+struct Range {
+  double low, high;
+};
+
+// As if the exponents went on: the code of infinity is the next power of two.
+__device__ double magnitude_of(Unit unit, uint32_t code) {
+  const int man = unit == Unit::bf16 ? 7 : 10, lowest = unit == Unit::bf16 ? -133 : -24;
+  const uint32_t field = code >> man, bits = code & ((1u << man) - 1);
+  return field == 0 ? ldexp(double(bits), lowest)
+                    : ldexp(double(bits + (1u << man)), lowest + static_cast<int>(field) - 1);
+}
+
+__device__ Range range_of(Unit unit, Written written, const void* out, int64_t i) {
+  if (written == Written::fp32) {
+    const double value = static_cast<const float*>(out)[i];
+    return {value, value};
+  }
+  const uint32_t code = static_cast<const uint16_t*>(out)[i], magnitude = code & 0x7FFFu;
+  const uint32_t infinity = unit == Unit::bf16 ? 0x7F80u : 0x7C00u;
+  if (magnitude > infinity) return {NAN, NAN};
+  const double here = magnitude_of(unit, magnitude);
+  const double low =
+      magnitude == 0 ? -magnitude_of(unit, 1) / 2 : (magnitude_of(unit, magnitude - 1) + here) / 2;
+  const double high = magnitude == infinity ? INFINITY : (here + magnitude_of(unit, magnitude + 1)) / 2;
+  return code & 0x8000u ? Range{-high, -low} : Range{low, high};
+}
+
 // Joins the lanes of a warp and, in lane 0, compares with what came out.
-__device__ void judge(Sum sum, double first, double terms, float result, unsigned long long* worst) {
+__device__ void judge(Sum sum, double first, double terms, Range result, unsigned long long* worst) {
   for (int lanes = 16; lanes > 0; lanes /= 2) {
     sum.value += __shfl_down_sync(~0u, sum.value, lanes);
     sum.magnitude += __shfl_down_sync(~0u, sum.magnitude, lanes);
   }
   if (threadIdx.x % 32 != 0) return;
-  const double error = fabs(static_cast<double>(result) - (sum.value + first));
+  const double value = sum.value + first;
+  const double error = value < result.low         ? result.low - value
+                       : value > result.high      ? value - result.high
+                       : result.low == result.low ? 0
+                                                  : INFINITY;
   const double allowed = 2 * (terms + 8) * 0x1p-23 * (sum.magnitude + fabs(first));
   double ratio = error == 0 ? 0 : error / allowed;
   if (!(ratio < INFINITY)) ratio = INFINITY;
@@ -97,7 +130,7 @@ __device__ void judge(Sum sum, double first, double terms, float result, unsigne
 }
 
 __global__ void conv_kernel(ConvKind kind, ConvShape s, int64_t oh, int64_t ow, Unit unit, const void* a,
-                            const void* b, const float* out, int64_t outputs, int64_t every,
+                            const void* b, const void* out, Written written, int64_t outputs, int64_t every,
                             unsigned long long* worst) {
   const int64_t cg = s.c / s.groups, kg = s.k / s.groups;
   const int64_t warps = int64_t{gridDim.x} * blockDim.x / 32;
@@ -142,12 +175,12 @@ __global__ void conv_kernel(ConvKind kind, ConvShape s, int64_t oh, int64_t ow, 
                 load(unit, b, t * s.k + k));
       }
     }
-    judge(sum, 0, terms, out[o], worst);
+    judge(sum, 0, terms, range_of(unit, written, out, o), worst);
   }
 }
 
 __global__ void matmul_kernel(MatmulShape s, Unit unit, const void* a, const void* b, const float* before,
-                              const float* out, unsigned long long* worst) {
+                              const void* out, Written written, unsigned long long* worst) {
   const int64_t warps = int64_t{gridDim.x} * blockDim.x / 32;
   const int lane = threadIdx.x % 32;
   for (int64_t o = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / 32; o < s.batch * s.m * s.n;
@@ -160,7 +193,7 @@ __global__ void matmul_kernel(MatmulShape s, Unit unit, const void* a, const voi
     }
     const int64_t at = n * s.stride_c + i * s.ldc + j;
     judge(sum, before == nullptr ? 0 : before[at], static_cast<double>(s.k + (before == nullptr ? 0 : 1)),
-          out[at], worst);
+          range_of(unit, written, out, at), worst);
   }
 }
 
@@ -170,6 +203,15 @@ __global__ void differences_kernel(const uint32_t* a, const uint32_t* b, int64_t
   unsigned long long mine = 0;
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < words; i += step) mine += a[i] != b[i];
   if (mine != 0) atomicAdd(count, mine);
+}
+
+__global__ void otherwise_kernel(const float* wide, const uint16_t* codes, int64_t count,
+                                 unsigned long long* total) {
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  unsigned long long mine = 0;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step)
+    mine += __bfloat16_as_ushort(__float2bfloat16_rn(wide[i])) != codes[i];
+  if (mine != 0) atomicAdd(total, mine);
 }
 
 // One zeroed 64-bit word on the device, read back at the end.
@@ -199,20 +241,21 @@ void fill(Unit unit, Fill how, void* operand, int64_t count, uint64_t seed) {
   check(cudaGetLastError());
 }
 
-double conv_error(ConvKind kind, const ConvShape& s, Unit unit, const void* a, const void* b,
-                  const float* out, int64_t every) {
+double conv_error(ConvKind kind, const ConvShape& s, Unit unit, const void* a, const void* b, const void* out,
+                  Written written, int64_t every) {
   const int64_t outputs = kind == ConvKind::forward      ? s.n * s.out_h() * s.out_w() * s.k
                           : kind == ConvKind::grad_input ? s.n * s.h * s.w * s.c
                                                          : s.k * s.kernel_h * s.kernel_w * (s.c / s.groups);
   Word worst;
-  conv_kernel<<<kBlocks, kBlock>>>(kind, s, s.out_h(), s.out_w(), unit, a, b, out, outputs, every, worst.at);
+  conv_kernel<<<kBlocks, kBlock>>>(kind, s, s.out_h(), s.out_w(), unit, a, b, out, written, outputs, every,
+                                   worst.at);
   return as_double(worst.read());
 }
 
 double matmul_error(const MatmulShape& s, Unit unit, const void* a, const void* b, const float* before,
-                    const float* out) {
+                    const void* out, Written written) {
   Word worst;
-  matmul_kernel<<<kBlocks, kBlock>>>(s, unit, a, b, before, out, worst.at);
+  matmul_kernel<<<kBlocks, kBlock>>>(s, unit, a, b, before, out, written, worst.at);
   return as_double(worst.read());
 }
 
@@ -221,6 +264,12 @@ uint64_t differences(const void* a, const void* b, int64_t words) {
   differences_kernel<<<kBlocks, kBlock>>>(static_cast<const uint32_t*>(a), static_cast<const uint32_t*>(b),
                                           words, count.at);
   return count.read();
+}
+
+uint64_t rounded_otherwise(const float* wide, const void* codes, int64_t count) {
+  Word total;
+  otherwise_kernel<<<kBlocks, kBlock>>>(wide, static_cast<const uint16_t*>(codes), count, total.at);
+  return total.read();
 }
 
 }  // namespace ulp::cuda

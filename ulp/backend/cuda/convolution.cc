@@ -22,13 +22,14 @@
 namespace ulp::cuda {
 
 struct ConvPlan::Impl {
-  Impl(ConvKind kind, const ConvShape& shape, Unit unit)
-      : search(kind, shape, unit), title(conv_name(kind, shape, unit)) {}
+  Impl(ConvKind kind, const ConvShape& shape, Unit unit, const ConvEnding& ending)
+      : search(kind, shape, unit, ending), title(conv_name(kind, shape, unit, ending)) {}
 
-  mutable std::mutex mutex;  // guards candidate and ready until ready is true
+  mutable std::mutex mutex;  // guards candidate, failure and ready until ready is true
   ConvSearch search;         // owns the graphs, which a compiled plan may refer to
   std::string title;
   Candidate candidate;
+  std::string failure;  // why nothing compiles
   size_t workspace = 0;
   std::atomic<bool> ready = false;
 };
@@ -38,14 +39,16 @@ ConvPlan::~ConvPlan() = default;
 
 namespace {
 
-void check_shape(ConvKind kind, const ConvShape& s, Unit unit) {
+void check_shape(ConvKind kind, const ConvShape& s, Unit unit, const ConvEnding& ending) {
   const bool positive = s.n > 0 && s.h > 0 && s.w > 0 && s.c > 0 && s.k > 0 && s.kernel_h > 0 &&
                         s.kernel_w > 0 && s.stride_h > 0 && s.stride_w > 0 && s.groups > 0 &&
                         s.padding_h >= 0 && s.padding_w >= 0;
   if (!positive || s.h + 2 * s.padding_h < s.kernel_h || s.w + 2 * s.padding_w < s.kernel_w ||
       s.c % s.groups != 0 || s.k % s.groups != 0) {
-    fail("cuda", "not a convolution: {}", conv_name(kind, s, unit));
+    fail("cuda", "not a convolution: {}", conv_name(kind, s, unit, ending));
   }
+  if (ending.written == Written::half && operand_bytes(unit) != 2)
+    fail("cuda", "no unit of 16 bits: {}", conv_name(kind, s, unit, ending));
 }
 
 // A place in the cache: made by the first who asks, while others wait for that one alone.
@@ -55,7 +58,7 @@ struct Slot {
   std::string why_not;
 };
 
-using Key = std::tuple<int, ConvKind, ConvShape, Unit, size_t>;
+using Key = std::tuple<int, ConvKind, ConvShape, Unit, ConvEnding, size_t>;
 
 struct Cache {
   std::mutex mutex;
@@ -74,12 +77,14 @@ Slot& slot(const Key& key) {
 }  // namespace
 
 std::shared_ptr<ConvPlan> ConvPlan::find(ConvKind kind, const ConvShape& shape, Unit unit,
-                                         size_t workspace_limit, std::string* why_not) {
-  check_shape(kind, shape, unit);
-  Slot& place = slot({current_device(), kind, shape, unit, workspace_limit});
+                                         const ConvEnding& ending, size_t workspace_limit,
+                                         std::string* why_not) {
+  check_shape(kind, shape, unit, ending);
+  Slot& place = slot({current_device(), kind, shape, unit, ending, workspace_limit});
   std::call_once(place.once, [&] {
-    auto impl = std::make_unique<Impl>(kind, shape, unit);
-    std::optional<Candidate> found = impl->search.next(workspace_limit);
+    auto impl = std::make_unique<Impl>(kind, shape, unit, ending);
+    std::optional<Candidate> found =
+        shape.groups > 1 ? impl->search.next_compiled(workspace_limit) : impl->search.next(workspace_limit);
     if (!found) {
       place.why_not = fmt::format("cuDNN has no engine for {}: {}", impl->title, impl->search.summary());
       return;
@@ -94,9 +99,9 @@ std::shared_ptr<ConvPlan> ConvPlan::find(ConvKind kind, const ConvShape& shape, 
 }
 
 std::vector<std::string> ConvPlan::engines(ConvKind kind, const ConvShape& shape, Unit unit,
-                                           size_t workspace_limit) {
-  check_shape(kind, shape, unit);
-  return ConvSearch(kind, shape, unit).describe(workspace_limit);
+                                           const ConvEnding& ending, size_t workspace_limit) {
+  check_shape(kind, shape, unit, ending);
+  return ConvSearch(kind, shape, unit, ending).describe(workspace_limit);
 }
 
 size_t ConvPlan::workspace() const { return impl_->workspace; }
@@ -115,21 +120,19 @@ void ConvPlan::prepare() {
   if (impl_->ready.load(std::memory_order_acquire)) return;
   const std::lock_guard lock(impl_->mutex);
   if (impl_->ready.load(std::memory_order_relaxed)) return;
-  for (;;) {
-    Candidate& candidate = impl_->candidate;
-    if (!candidate.plan) candidate.plan = compile_config(*candidate.config);
-    if (candidate.plan && plan_workspace(*candidate.plan) <= impl_->workspace) break;
-    std::optional<Candidate> other = impl_->search.next(impl_->workspace);
-    if (!other) {
-      fail("cuda", "cuDNN: no engine compiles for {} within {} bytes: {}", impl_->title, impl_->workspace,
-           impl_->search.summary());
+  if (impl_->failure.empty() && !impl_->search.compile(impl_->candidate, impl_->workspace)) {
+    if (std::optional<Candidate> other = impl_->search.next_compiled(impl_->workspace)) {
+      impl_->candidate = std::move(*other);
+    } else {
+      impl_->failure = fmt::format("cuDNN: no engine compiles for {} within {} bytes: {}", impl_->title,
+                                   impl_->workspace, impl_->search.summary());
     }
-    candidate = std::move(*other);
   }
+  if (!impl_->failure.empty()) fail("cuda", "{}", impl_->failure);
   impl_->ready.store(true, std::memory_order_release);
 }
 
-void ConvPlan::run(Stream stream, const void* a, const void* b, float* out, void* workspace) {
+void ConvPlan::run(Stream stream, const void* a, const void* b, void* out, void* workspace) {
   check_alignment(a, b, out, workspace, impl_->workspace);
   prepare();
   const std::array<int64_t, 3> ids{kConvA, kConvB, kConvOut};
@@ -152,12 +155,14 @@ void prepare_all(std::span<const std::shared_ptr<ConvPlan>> plans) {
   std::mutex mutex;
   std::exception_ptr error;
   const auto work = [&] {
-    try {
-      cudaSetDevice(device);
-      for (size_t i = next++; i < plans.size(); i = next++) plans[i]->prepare();
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      if (!error) error = std::current_exception();
+    cudaSetDevice(device);
+    for (size_t i = next++; i < plans.size(); i = next++) {
+      try {
+        plans[i]->prepare();
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (!error) error = std::current_exception();
+      }
     }
   };
   {

@@ -1,5 +1,5 @@
-// One convolution as cuDNN runs it: operands in the unit's type, images NHWC and filters KRSC without gaps, sums and
-// result in fp32, never rounded on the way.
+// One convolution as cuDNN runs it: operands in the unit's type, images NHWC and filters KRSC without gaps, sums in fp32, never
+// rounded on the way; the result in fp32, or in the unit's type, to which each sum is rounded once.
 //
 // The engine is the first of cuDNN's heuristics that is deterministic, sums plain products in fp32 (no Winograd, no
 // FFT) and fits the workspace. Nothing is timed, so the same library on the same device always runs the same
@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,15 +36,30 @@ struct ConvShape {
   int64_t out_w() const { return (w + 2 * padding_w - kernel_w) / stride_w + 1; }
 };
 
+// Which of cuDNN's graphs a convolution is.
+enum class ConvForm : uint8_t {
+  plain,  // the convolution alone: of 16-bit operands it writes no fp32
+  fused,  // the convolution to a virtual fp32 tensor, which an identity writes: kernels compiled at run time
+};
+
+struct ConvEnding {
+  Written written = Written::fp32;
+  std::optional<ConvForm> only = {};  // for measurements; else the better one that has an engine
+
+  auto operator<=>(const ConvEnding&) const = default;
+};
+
 class ConvPlan {
  public:
   // The plan for all of this on the current device, made on the first call and kept; null, with the reason, where no engine
-  // will do. Does not compile as far as cuDNN tells the workspace without. Any thread may call.
+  // will do. Does not compile as far as cuDNN tells the workspace without, except convolutions in groups: of those many
+  // engines are named that do not compile, and a caller who is told so now has other kernels. Any thread may call.
   static std::shared_ptr<ConvPlan> find(ConvKind kind, const ConvShape& shape, Unit unit,
-                                        size_t workspace_limit, std::string* why_not = nullptr);
+                                        const ConvEnding& ending, size_t workspace_limit,
+                                        std::string* why_not = nullptr);
   // One line for each engine that the heuristics name, in their order, and why it is declined if it is.
   static std::vector<std::string> engines(ConvKind kind, const ConvShape& shape, Unit unit,
-                                          size_t workspace_limit);
+                                          const ConvEnding& ending, size_t workspace_limit);
 
   ~ConvPlan();
 
@@ -54,12 +70,13 @@ class ConvPlan {
   std::string note() const;
 
   // Compiles if that is not done yet (about half a second); run() calls it. Any thread may call. Should the engine
-  // not compile, takes the next that needs no more workspace; throws Error if there is none.
+  // not compile, takes the next that needs no more workspace; throws Error if there is none, and whenever it is called
+  // again.
   void prepare();
 
   // forward: a = x, b = weight, out = y. grad_input: a = dout, b = weight, out = dx. grad_weight: a = x, b = dout,
   // out = dweight. Pointers are aligned to 16 bytes. Overwrites out.
-  void run(Stream stream, const void* a, const void* b, float* out, void* workspace);
+  void run(Stream stream, const void* a, const void* b, void* out, void* workspace);
 
  private:
   struct Impl;
@@ -67,7 +84,8 @@ class ConvPlan {
   std::unique_ptr<Impl> impl_;
 };
 
-// Compiles many on as many threads as there are cores. Throws the first Error once all threads have ended.
+// Compiles many on as many threads as there are cores. One that fails keeps no other from being compiled: throws the first
+// Error once all are through.
 void prepare_all(std::span<const std::shared_ptr<ConvPlan>> plans);
 
 }  // namespace ulp::cuda

@@ -24,6 +24,18 @@ void check_call(const void* a, const void* b, const void* out, void* workspace, 
   std::memset(workspace, 0xFF, bytes);
 }
 
+// An fp32 sum as the libraries write it.
+void write(Unit unit, Written written, double sum, void* out, int64_t i) {
+  const auto x = static_cast<float>(sum);
+  if (written == Written::fp32) {
+    static_cast<float*>(out)[i] = x;
+    return;
+  }
+  const CodecSpec spec = make_spec(operand_format(unit), Overflow::infinity);
+  const Encoded made = encode_scalar(spec, Round::nearest_even, float_bits(x), 0);
+  static_cast<uint16_t*>(out)[i] = static_cast<uint16_t>(made.code);
+}
+
 std::vector<float> values(Unit unit, const void* data, int64_t count) {
   std::vector<float> made(static_cast<size_t>(count));
   const CodecSpec spec = make_spec(operand_format(unit), Overflow::saturate);
@@ -42,6 +54,7 @@ struct ConvPlan::Impl {
   ConvKind kind;
   ConvShape shape;
   Unit unit;
+  Written written;
   bool prepared = false;
 };
 
@@ -49,7 +62,8 @@ ConvPlan::ConvPlan(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ConvPlan::~ConvPlan() = default;
 
 std::shared_ptr<ConvPlan> ConvPlan::find(ConvKind kind, const ConvShape& shape, Unit unit,
-                                         size_t workspace_limit, std::string* why_not) {
+                                         const ConvEnding& ending, size_t workspace_limit,
+                                         std::string* why_not) {
   const auto granule = static_cast<int64_t>(16 / operand_bytes(unit));
   std::string why;
   if (shape.c % granule != 0 || shape.k % granule != 0) why = "channels are not padded";
@@ -58,16 +72,19 @@ std::shared_ptr<ConvPlan> ConvPlan::find(ConvKind kind, const ConvShape& shape, 
     if (why_not != nullptr) *why_not = why;
     return nullptr;
   }
-  return std::shared_ptr<ConvPlan>(new ConvPlan(std::make_unique<Impl>(Impl{kind, shape, unit})));
+  return std::shared_ptr<ConvPlan>(
+      new ConvPlan(std::make_unique<Impl>(Impl{kind, shape, unit, ending.written})));
 }
 
-std::vector<std::string> ConvPlan::engines(ConvKind, const ConvShape&, Unit, size_t) { return {"loops"}; }
+std::vector<std::string> ConvPlan::engines(ConvKind, const ConvShape&, Unit, const ConvEnding&, size_t) {
+  return {"loops"};
+}
 size_t ConvPlan::workspace() const { return wanted(impl_->shape.n); }
 std::string ConvPlan::name() const { return "loops"; }
 std::string ConvPlan::note() const { return "by loops"; }
 void ConvPlan::prepare() { impl_->prepared = true; }
 
-void ConvPlan::run(Stream, const void* a, const void* b, float* out, void* workspace) {
+void ConvPlan::run(Stream, const void* a, const void* b, void* out, void* workspace) {
   prepare();
   check_call(a, b, out, workspace, this->workspace());
   const ConvShape& s = impl_->shape;
@@ -101,7 +118,8 @@ void ConvPlan::run(Stream, const void* a, const void* b, float* out, void* works
       }
     }
   }
-  for (size_t i = 0; i < sums.size(); ++i) out[i] = static_cast<float>(sums[i]);
+  for (size_t i = 0; i < sums.size(); ++i)
+    write(impl_->unit, impl_->written, sums[i], out, static_cast<int64_t>(i));
 }
 
 void prepare_all(std::span<const std::shared_ptr<ConvPlan>> plans) {
@@ -111,6 +129,7 @@ void prepare_all(std::span<const std::shared_ptr<ConvPlan>> plans) {
 struct MatmulPlan::Impl {
   MatmulShape shape;
   Unit unit;
+  Written written;
   size_t workspace;
   std::string name = "loops", note = "by loops";
 };
@@ -133,27 +152,29 @@ MatmulShape matmul_shape(int64_t m, int64_t n, int64_t k, bool transpose_a, bool
           .stride_c = m * n};
 }
 
-std::shared_ptr<MatmulPlan> MatmulPlan::find(const MatmulShape& s, Unit unit, size_t workspace_limit,
-                                             std::string* why_not) {
+std::shared_ptr<MatmulPlan> MatmulPlan::find(const MatmulShape& s, Unit unit, Written written,
+                                             size_t workspace_limit, std::string* why_not) {
   const auto granule = static_cast<int64_t>(16 / operand_bytes(unit));
   const size_t workspace = wanted(s.m + s.batch);
   std::string why;
   if (s.lda < (s.transpose_a ? s.m : s.k) || s.ldb < (s.transpose_b ? s.k : s.n) || s.ldc < s.n)
     why = "rows overlap";
-  if (s.lda % granule != 0 || s.ldb % granule != 0 || s.ldc % 4 != 0) why = "rows are not padded";
+  const auto out_granule = static_cast<int64_t>(16 / written_bytes(written));
+  if (s.lda % granule != 0 || s.ldb % granule != 0 || s.ldc % out_granule != 0) why = "rows are not padded";
   if (workspace > workspace_limit) why = "the workspace is too small";
   if (!why.empty()) {
     if (why_not != nullptr) *why_not = why;
     return nullptr;
   }
-  return std::shared_ptr<MatmulPlan>(new MatmulPlan(std::make_unique<Impl>(Impl{s, unit, workspace})));
+  return std::shared_ptr<MatmulPlan>(
+      new MatmulPlan(std::make_unique<Impl>(Impl{s, unit, written, workspace})));
 }
 
 size_t MatmulPlan::workspace() const { return impl_->workspace; }
 const std::string& MatmulPlan::name() const { return impl_->name; }
 const std::string& MatmulPlan::note() const { return impl_->note; }
 
-void MatmulPlan::run(Stream, const void* a, const void* b, float* c, void* workspace) const {
+void MatmulPlan::run(Stream, const void* a, const void* b, void* c, void* workspace) const {
   check_call(a, b, c, workspace, impl_->workspace);
   const MatmulShape& s = impl_->shape;
   // From the first element to the last that is touched.
@@ -175,8 +196,9 @@ void MatmulPlan::run(Stream, const void* a, const void* b, float* c, void* works
       sum += static_cast<double>(first[static_cast<size_t>(matrix * s.stride_a + at_a)]) *
              second[static_cast<size_t>(matrix * s.stride_b + at_b)];
     }
-    float& out = c[matrix * s.stride_c + row * s.ldc + column];
-    out = static_cast<float>(s.accumulate ? sum + out : sum);
+    const int64_t at = matrix * s.stride_c + row * s.ldc + column;
+    if (s.accumulate) sum += static_cast<const float*>(c)[at];
+    write(impl_->unit, impl_->written, sum, c, at);
   }
 }
 

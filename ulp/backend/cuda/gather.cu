@@ -102,6 +102,57 @@ __global__ void gather_groups(StoredView view, Window window, uint64_t first_ima
   }
 }
 
+// A thread makes a piece of 16 bytes.
+template <typename Code>
+__global__ void gather_pieces(const Code* codes, Window window, uint32_t pieces, uint32_t total, uint4* out) {
+  constexpr uint32_t kEach = 16 / sizeof(Code);
+  for (uint32_t g = blockIdx.x * blockDim.x + threadIdx.x; g < total; g += gridDim.x * blockDim.x) {
+    Place at = place_of(window, 0, pieces, g);
+    at.tap = g % pieces * kEach;
+    uint32_t channel = at.tap % window.c;
+    const uint32_t tap = at.tap / window.c;
+    uint32_t kx = tap % window.kernel_w, ky = tap / window.kernel_w;
+    uint32_t word[4] = {};
+#pragma unroll
+    for (uint32_t i = 0; i < kEach; ++i) {
+      const int32_t py = at.top + static_cast<int32_t>(ky), px = at.left + static_cast<int32_t>(kx);
+      if (ky < window.kernel_h && inside(window, py, px)) {
+        const uint32_t pixel = static_cast<uint32_t>(py) * window.w + static_cast<uint32_t>(px);
+        const uint32_t code = codes[at.image + uint64_t{pixel} * window.c + channel];
+        word[i * sizeof(Code) / 4] |= code << (8 * sizeof(Code) * i % 32);
+      }
+      if (++channel == window.c) {
+        channel = 0;
+        if (++kx == window.kernel_w) {
+          kx = 0;
+          ++ky;
+        }
+      }
+    }
+    out[g] = make_uint4(word[0], word[1], word[2], word[3]);
+  }
+}
+
+__global__ void recode_groups(WriteView view, uint64_t groups) {
+  RangeCount seen;
+  for (uint64_t g = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; g < groups;
+       g += uint64_t{gridDim.x} * blockDim.x) {
+    uint32_t code[8];
+    load_codes(view.stored.codes, 16, g, kGroup, code);
+    bool changed = false;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const uint32_t x = decode_quick(view.stored.codec, code[i]);
+      const Encoded made = encode_even(view.stored.codec, x);
+      seen.add(made, x);
+      changed = changed || made.code != code[i];
+      code[i] = made.code;
+    }
+    if (changed) store_codes(view.stored.codes, 16, g, kGroup, code);
+  }
+  report(seen, view.stats);
+}
+
 __global__ void add_quads(float4* total, const float4* part, uint64_t quads) {
   for (uint64_t i = thread_number(); i < quads; i += thread_count()) {
     const float4 a = total[i], b = part[i];
@@ -154,6 +205,24 @@ void gather_windows(const StoredView& view, const Window& window, uint64_t first
     launch(kernel, {blocks_for(total), kThreads}, stream, view, window, first_image + done, groups, total,
            target, fp16_codec(), bytes + done * per_image * kGroup * target_bytes(target));
   }
+}
+
+void gather_codes(const uint8_t* codes, uint32_t bytes, const Window& window, uint64_t images,
+                  uint32_t padded, void* out, Stream stream) {
+  const uint32_t pieces = padded * bytes / 16;
+  const auto total = static_cast<uint32_t>(images * window.out_h * window.out_w * pieces);
+  const Grid grid{blocks_for(total), kThreads};
+  if (bytes == 1) {
+    launch(gather_pieces<uint8_t>, grid, stream, codes, window, pieces, total, static_cast<uint4*>(out));
+  } else {
+    launch(gather_pieces<uint16_t>, grid, stream, reinterpret_cast<const uint16_t*>(codes), window, pieces,
+           total, static_cast<uint4*>(out));
+  }
+}
+
+void recode(const WriteView& view, Stream stream) {
+  const uint64_t groups = view.stored.elements / kGroup;
+  launch(recode_groups, {blocks_for(groups), kThreads}, stream, view, groups);
 }
 
 void add_array(float* total, const float* part, uint64_t count, Stream stream) {

@@ -1,5 +1,5 @@
-// Kernels around the libraries' products: pixels under a window gathered to rows, and small things done to fp32 arrays whose rows are
-// padded. Widths of such arrays are multiples of 4, and arrays are aligned to 16 bytes.
+// Kernels around the libraries' products: pixels under a window gathered to rows, range events of what a library has written, and small
+// things done to fp32 arrays whose rows are padded. Widths of such arrays are multiples of 4, and arrays are aligned to 16 bytes.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,14 @@ struct Window {
 // `padded`, a multiple of 8. Operands that are rounded as they are loaded are not read here. `target` holds every number.
 void gather_windows(const StoredView& view, const Window& window, uint64_t first_image, uint64_t images,
                     uint32_t padded, Target target, void* out, Stream stream);
+
+// The same as codes of one or two bytes, as they lie: for formats whose zero is the code 0. `padded` codes are whole pieces of 16 bytes.
+void gather_codes(const uint8_t* codes, uint32_t bytes, const Window& window, uint64_t images,
+                  uint32_t padded, void* out, Stream stream);
+
+// Codes of 16 bits, whole groups, that a library has written in a tensor's own format, through the codec once more: range events are
+// reported, and infinities become what the view says of them. All else stays as it is.
+void recode(const WriteView& view, Stream stream);
 
 // total += part.
 void add_array(float* total, const float* part, uint64_t count, Stream stream);

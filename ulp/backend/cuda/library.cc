@@ -62,12 +62,13 @@ Product by_rows(const UnitChoice& unit, int64_t units, const Factor& a, const Fa
                  .rows = number(a.rows),
                  .channels = number(transpose_b ? b.rows : b.columns),
                  .padded = number(ldc)};
-  product.find = [=, rows = a.rows, u = unit.unit](int64_t count, size_t limit, std::string* why_not) {
+  product.find = [=, rows = a.rows, u = unit.unit](int64_t count, Written written, size_t limit,
+                                                   std::string* why_not) {
     MatmulShape shape = matmul_shape(count * rows, n, k, false, transpose_b);
     shape.lda = lda;
     shape.ldb = ldb;
     shape.ldc = ldc;
-    return Plan{nullptr, MatmulPlan::find(shape, u, limit, why_not)};
+    return Plan{nullptr, MatmulPlan::find(shape, u, written, limit, why_not)};
   };
   return product;
 }
@@ -86,8 +87,10 @@ Product by_sums(const UnitChoice& unit, int64_t units, const Factor& a, const Fa
                  .channels = number(b.columns),
                  .padded = number(n),
                  .more = number(m - a.columns)};
-  product.find = [=, rows = a.rows, u = unit.unit](int64_t count, size_t limit, std::string* why_not) {
-    return Plan{nullptr, MatmulPlan::find(matmul_shape(m, n, count * rows, true, false), u, limit, why_not)};
+  product.find = [=, rows = a.rows, u = unit.unit](int64_t count, Written written, size_t limit,
+                                                   std::string* why_not) {
+    return Plan{nullptr,
+                MatmulPlan::find(matmul_shape(m, n, count * rows, true, false), u, written, limit, why_not)};
   };
   return product;
 }
@@ -109,7 +112,7 @@ Product by_matrices(const UnitChoice& unit, int64_t units, const Factor& a, cons
                  .channels = number(transpose_b ? b.rows : b.columns),
                  .padded = number(ldc)};
   product.find = [=, stride_a = a.rows * lda, stride_b = b.rows * ldb, u = unit.unit](
-                     int64_t count, size_t limit, std::string* why_not) {
+                     int64_t count, Written written, size_t limit, std::string* why_not) {
     MatmulShape shape = matmul_shape(m, n, k, transpose_a, transpose_b, count);
     shape.lda = lda;
     shape.ldb = ldb;
@@ -117,7 +120,7 @@ Product by_matrices(const UnitChoice& unit, int64_t units, const Factor& a, cons
     shape.stride_a = stride_a;
     shape.stride_b = stride_b;
     shape.stride_c = m * ldc;
-    return Plan{nullptr, MatmulPlan::find(shape, u, limit, why_not)};
+    return Plan{nullptr, MatmulPlan::find(shape, u, written, limit, why_not)};
   };
   return product;
 }
@@ -267,11 +270,11 @@ Product convolve(const Problem& problem, const UnitChoice& unit, ConvKind kind) 
   product.b = kind == ConvKind::grad_weight ? out : weight;
   product.out = forward ? out : grad_input ? x : weight;
   if (forward && node.in.size() > 2) product.bias = node.in[2];
-  product.find = [=, u = unit.unit](int64_t count, size_t limit, std::string* why_not) {
+  product.find = [=, u = unit.unit](int64_t count, Written written, size_t limit, std::string* why_not) {
     const ConvShape shape{count,         conv.x.h(),     conv.x.w(),     padded_c,
                           padded_k,      kernel_h,       kernel_w,       conv.stride_h,
                           conv.stride_w, conv.padding_h, conv.padding_w, conv.groups};
-    return Plan{ConvPlan::find(kind, shape, u, limit, why_not), nullptr};
+    return Plan{ConvPlan::find(kind, shape, u, {written}, limit, why_not), nullptr};
   };
   return product;
 }

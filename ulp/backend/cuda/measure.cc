@@ -81,7 +81,7 @@ double product_rate() {
   const cuda::MatmulShape shape = cuda::matmul_shape(kSize, kSize, kSize, false, true);
   constexpr size_t kWorkspace = size_t{32} << 20;
   std::string why;
-  const auto plan = cuda::MatmulPlan::find(shape, cuda::Unit::bf16, kWorkspace, &why);
+  const auto plan = cuda::MatmulPlan::find(shape, cuda::Unit::bf16, cuda::Written::fp32, kWorkspace, &why);
   if (plan == nullptr) fail("cuda", "{}", why);
   std::vector<uint16_t> numbers(size_t{kSize} * kSize);
   for (size_t i = 0; i < numbers.size(); i += 4) {

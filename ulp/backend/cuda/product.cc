@@ -11,14 +11,17 @@
 #include <utility>
 
 #include "ulp/backend/cuda/current.h"
+#include "ulp/backend/cuda/runtime.h"
 #include "ulp/base/error.h"
 
 namespace ulp::cuda {
 namespace {
 
-void check(cublasStatus_t status, std::string_view doing) {
-  if (status != CUBLAS_STATUS_SUCCESS)
-    fail("cuda", "cuBLASLt: {}: {}", doing, cublasLtGetStatusString(status));
+void check_blas(cublasStatus_t status, std::string_view doing) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  if (status == CUBLAS_STATUS_ALLOC_FAILED)
+    fail("cuda", "cuBLASLt: {}: no memory left on the GPU, {}", doing, memory_left());
+  fail("cuda", "cuBLASLt: {}: {}", doing, cublasLtGetStatusString(status));
 }
 
 // One handle for each device: all threads may use it. Never destroyed, as the plans.
@@ -27,7 +30,7 @@ cublasLtHandle_t lt_handle(int device) {
   static auto* const handles = new std::map<int, cublasLtHandle_t>;
   const std::lock_guard lock(mutex);
   cublasLtHandle_t& handle = (*handles)[device];
-  if (handle == nullptr) check(cublasLtCreate(&handle), "making a handle");
+  if (handle == nullptr) check_blas(cublasLtCreate(&handle), "making a handle");
   return handle;
 }
 
@@ -46,18 +49,23 @@ cudaDataType_t data_type(Unit unit) {
   fail("cuda", "no such unit: {}", static_cast<int>(unit));
 }
 
-std::string matmul_name(const MatmulShape& s, Unit unit) {
-  return fmt::format("({},{}){} by ({},{}){}, rows of {}, {} and {}, batch {}{}, in {}",
+std::string matmul_name(const MatmulShape& s, Unit unit, Written written) {
+  return fmt::format("({},{}){} by ({},{}){}, rows of {}, {} and {}, batch {}{}, in {}{}",
                      s.transpose_a ? s.k : s.m, s.transpose_a ? s.m : s.k, s.transpose_a ? "^T" : "",
                      s.transpose_b ? s.n : s.k, s.transpose_b ? s.k : s.n, s.transpose_b ? "^T" : "", s.lda,
-                     s.ldb, s.ldc, s.batch, s.accumulate ? ", added" : "", unit_name(unit));
+                     s.ldb, s.ldc, s.batch, s.accumulate ? ", added" : "", unit_name(unit),
+                     written == Written::half ? " and written so" : "");
 }
 
-void check_shape(const MatmulShape& s, Unit unit) {
+void check_shape(const MatmulShape& s, Unit unit, Written written) {
   if (s.m <= 0 || s.n <= 0 || s.k <= 0 || s.batch <= 0 || s.lda < (s.transpose_a ? s.m : s.k) ||
       s.ldb < (s.transpose_b ? s.k : s.n) || s.ldc < s.n || s.stride_a < 0 || s.stride_b < 0 ||
       (s.batch > 1 && s.stride_c < (s.m - 1) * s.ldc + s.n)) {
-    fail("cuda", "not a matrix product: {}", matmul_name(s, unit));
+    fail("cuda", "not a matrix product: {}", matmul_name(s, unit, written));
+  }
+  if (written == Written::half && (operand_bytes(unit) != 2 || s.accumulate)) {
+    fail("cuda", "no unit of 16 bits, or a sum that would be rounded more than once: {}",
+         matmul_name(s, unit, written));
   }
 }
 
@@ -79,22 +87,23 @@ using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDes
 
 template <typename T>
 void set(const Operation& to, cublasLtMatmulDescAttributes_t name, const T& value) {
-  check(cublasLtMatmulDescSetAttribute(to.raw, name, &value, sizeof value), "describing a product");
+  check_blas(cublasLtMatmulDescSetAttribute(to.raw, name, &value, sizeof value), "describing a product");
 }
 template <typename T>
 void set(const Layout& to, cublasLtMatrixLayoutAttribute_t name, const T& value) {
-  check(cublasLtMatrixLayoutSetAttribute(to.raw, name, &value, sizeof value), "describing a matrix");
+  check_blas(cublasLtMatrixLayoutSetAttribute(to.raw, name, &value, sizeof value), "describing a matrix");
 }
 template <typename T>
 void set(const Preference& to, cublasLtMatmulPreferenceAttributes_t name, const T& value) {
-  check(cublasLtMatmulPreferenceSetAttribute(to.raw, name, &value, sizeof value), "stating a preference");
+  check_blas(cublasLtMatmulPreferenceSetAttribute(to.raw, name, &value, sizeof value),
+             "stating a preference");
 }
 
 void make_layout(Layout& layout, cudaDataType_t type, int64_t rows, int64_t columns, int64_t ld,
                  int64_t batch, int64_t stride) {
-  check(cublasLtMatrixLayoutCreate(&layout.raw, type, static_cast<uint64_t>(rows),
-                                   static_cast<uint64_t>(columns), ld),
-        "describing a matrix");
+  check_blas(cublasLtMatrixLayoutCreate(&layout.raw, type, static_cast<uint64_t>(rows),
+                                        static_cast<uint64_t>(columns), ld),
+             "describing a matrix");
   set(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<int32_t>(batch));
   set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, stride);
 }
@@ -157,7 +166,7 @@ struct MatmulPlan::Impl {
   // Picks the algorithm; says why none will do, or nothing.
   std::string choose(Unit unit, size_t limit) {
     Preference preference;
-    check(cublasLtMatmulPreferenceCreate(&preference.raw), "stating a preference");
+    check_blas(cublasLtMatmulPreferenceCreate(&preference.raw), "stating a preference");
     set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(limit));
     set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
         static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
@@ -172,7 +181,7 @@ struct MatmulPlan::Impl {
         handle, operation.raw, first.raw, second.raw, result.raw, result.raw, preference.raw,
         static_cast<int>(results.size()), results.data(), &count);
     if (status == CUBLAS_STATUS_NOT_SUPPORTED) return "the heuristic knows none";
-    check(status, "asking for an algorithm");
+    check_blas(status, "asking for an algorithm");
     std::map<std::string, int> declined;
     for (const bool strict : {true, false}) {
       for (int i = 0; i < count; ++i) {
@@ -216,36 +225,37 @@ MatmulShape matmul_shape(int64_t m, int64_t n, int64_t k, bool transpose_a, bool
 MatmulPlan::MatmulPlan(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 MatmulPlan::~MatmulPlan() = default;
 
-std::shared_ptr<MatmulPlan> MatmulPlan::find(const MatmulShape& s, Unit unit, size_t workspace_limit,
-                                             std::string* why_not) {
-  check_shape(s, unit);
+std::shared_ptr<MatmulPlan> MatmulPlan::find(const MatmulShape& s, Unit unit, Written written,
+                                             size_t workspace_limit, std::string* why_not) {
+  check_shape(s, unit, written);
   struct Entry {
     std::shared_ptr<MatmulPlan> plan;
     std::string why_not;
   };
-  using Key = std::tuple<int, MatmulShape, Unit, size_t>;
+  using Key = std::tuple<int, MatmulShape, Unit, Written, size_t>;
   static std::mutex mutex;
   static auto* const cache = new std::map<Key, Entry>;
   const int device = current_device();
   const std::lock_guard lock(mutex);
-  const auto [at, fresh] = cache->try_emplace({device, s, unit, workspace_limit});
+  const auto [at, fresh] = cache->try_emplace({device, s, unit, written, workspace_limit});
   Entry& entry = at->second;
   if (fresh) {
     try {
       auto impl = std::make_unique<Impl>();
       impl->handle = lt_handle(device);
-      impl->title = matmul_name(s, unit);
+      impl->title = matmul_name(s, unit, written);
       impl->beta = s.accumulate ? 1.0f : 0.0f;
       const cublasComputeType_t compute =
           unit == Unit::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-      check(cublasLtMatmulDescCreate(&impl->operation.raw, compute, CUDA_R_32F), "describing a product");
+      check_blas(cublasLtMatmulDescCreate(&impl->operation.raw, compute, CUDA_R_32F), "describing a product");
       set(impl->operation, CUBLASLT_MATMUL_DESC_TRANSA, s.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
       set(impl->operation, CUBLASLT_MATMUL_DESC_TRANSB, s.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
       make_layout(impl->first, data_type(unit), s.transpose_b ? s.k : s.n, s.transpose_b ? s.n : s.k, s.ldb,
                   s.batch, s.stride_b);
       make_layout(impl->second, data_type(unit), s.transpose_a ? s.m : s.k, s.transpose_a ? s.k : s.m, s.lda,
                   s.batch, s.stride_a);
-      make_layout(impl->result, CUDA_R_32F, s.n, s.m, s.ldc, s.batch, s.stride_c);
+      make_layout(impl->result, written == Written::half ? data_type(unit) : CUDA_R_32F, s.n, s.m, s.ldc,
+                  s.batch, s.stride_c);
       entry.why_not = impl->choose(unit, workspace_limit);
       if (entry.why_not.empty()) {
         entry.plan.reset(new MatmulPlan(std::move(impl)));
@@ -265,7 +275,7 @@ size_t MatmulPlan::workspace() const { return impl_->workspace; }
 const std::string& MatmulPlan::name() const { return impl_->name; }
 const std::string& MatmulPlan::note() const { return impl_->note; }
 
-void MatmulPlan::run(Stream stream, const void* a, const void* b, float* c, void* workspace) const {
+void MatmulPlan::run(Stream stream, const void* a, const void* b, void* c, void* workspace) const {
   check_alignment(a, b, c, workspace, impl_->workspace);
   const float alpha = 1.0f;
   const cublasStatus_t status = cublasLtMatmul(

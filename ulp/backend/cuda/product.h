@@ -1,5 +1,5 @@
-// One matrix product as cuBLASLt runs it: row-major C(m,n) = op(A) op(B), operands in the unit's type, sums and result in
-// fp32.
+// One matrix product as cuBLASLt runs it: row-major C(m,n) = op(A) op(B), operands in the unit's type, sums in fp32; the result
+// in fp32, or in the unit's type of 16 bits, to which each sum is rounded once.
 //
 // The algorithm is the first of cuBLASLt's heuristic that adds its parts in a fixed order and in fp32 and fits the
 // workspace. Nothing is timed. Plans are kept for the life of the process.
@@ -23,7 +23,7 @@ struct MatmulShape {
   int64_t lda, ldb, ldc;     // elements from one stored row to the next
   int64_t batch = 1;
   int64_t stride_a = 0, stride_b = 0, stride_c = 0;  // elements from one matrix of the batch to the next
-  bool accumulate = false;                           // adds to C
+  bool accumulate = false;                           // adds to C, which is fp32
 
   auto operator<=>(const MatmulShape&) const = default;
 };
@@ -36,8 +36,8 @@ class MatmulPlan {
  public:
   // The plan for all of this on the current device, made on the first call and kept; null, with the reason, where no algorithm
   // will do. Any thread may call.
-  static std::shared_ptr<MatmulPlan> find(const MatmulShape& shape, Unit unit, size_t workspace_limit,
-                                          std::string* why_not = nullptr);
+  static std::shared_ptr<MatmulPlan> find(const MatmulShape& shape, Unit unit, Written written,
+                                          size_t workspace_limit, std::string* why_not = nullptr);
   ~MatmulPlan();
 
   // Bytes that run() wants, aligned to 256.
@@ -47,7 +47,7 @@ class MatmulPlan {
   const std::string& note() const;
 
   // Pointers are aligned to 16 bytes.
-  void run(Stream stream, const void* a, const void* b, float* c, void* workspace) const;
+  void run(Stream stream, const void* a, const void* b, void* c, void* workspace) const;
 
  private:
   struct Impl;

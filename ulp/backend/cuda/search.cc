@@ -3,6 +3,7 @@
 #include <cudnn.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <utility>
 
 #include "ulp/base/error.h"
@@ -88,6 +89,7 @@ struct ModeRow {
   cudnnBackendHeurMode_t mode;
   std::string_view name;
 };
+constexpr size_t kModeA = 0, kModeB = 1, kFallback = 2;
 constexpr std::array<ModeRow, 3> kModeRows{
     {{CUDNN_HEUR_MODE_A, "A"}, {CUDNN_HEUR_MODE_B, "B"}, {CUDNN_HEUR_MODE_FALLBACK, "fallback"}}};
 
@@ -137,6 +139,23 @@ std::string_view why_declined(const std::optional<EngineFacts>& facts, Unit unit
   return "";
 }
 
+// Nothing where the configuration does not compile.
+std::optional<Descriptor> compile_config(const Descriptor& config) {
+  Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+  plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, cudnn_handle())
+      .set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
+  if (plan.try_seal() != CUDNN_STATUS_SUCCESS) return std::nullopt;
+  return plan;
+}
+
+size_t plan_workspace(const Descriptor& plan) {
+  int64_t bytes = 0;
+  if (!plan.get(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &bytes) || bytes < 0) {
+    fail("cuda", "cuDNN: a plan without a workspace size");
+  }
+  return static_cast<size_t>(bytes);
+}
+
 std::optional<size_t> config_workspace(const Descriptor& config) {
   int64_t bytes = -1;
   if (!config.get(CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &bytes) || bytes < 0) {
@@ -158,37 +177,36 @@ std::string_view measure(Candidate& candidate, size_t limit) {
 
 }  // namespace
 
-std::string conv_name(ConvKind kind, const ConvShape& s, Unit unit) {
-  return fmt::format("{} of {}x{}x{}x{} by {} filters {}x{}, stride {}x{}, padding {}x{}, {} groups, in {}",
+std::string conv_name(ConvKind kind, const ConvShape& s, Unit unit, const ConvEnding& ending) {
+  return fmt::format("{} of {}x{}x{}x{} by {} filters {}x{}, stride {}x{}, padding {}x{}, {} groups, in {}{}",
                      kind_name(kind), s.n, s.h, s.w, s.c, s.k, s.kernel_h, s.kernel_w, s.stride_h, s.stride_w,
-                     s.padding_h, s.padding_w, s.groups, unit_name(unit));
+                     s.padding_h, s.padding_w, s.groups, unit_name(unit),
+                     ending.written == Written::half ? " and written so" : "");
 }
 
-std::optional<Descriptor> compile_config(const Descriptor& config) {
-  Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-  plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, cudnn_handle())
-      .set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
-  if (plan.try_seal() != CUDNN_STATUS_SUCCESS) return std::nullopt;
-  return plan;
-}
-
-size_t plan_workspace(const Descriptor& plan) {
-  int64_t bytes = 0;
-  if (!plan.get(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &bytes) || bytes < 0) {
-    fail("cuda", "cuDNN: a plan without a workspace size");
+// Engines for plain convolutions write what they read, fp32 or 16 bits; a result of another type is a fused one's. The
+// fallback names engines that are slow: where there are two forms that write the type, only after all others.
+ConvSearch::ConvSearch(ConvKind kind, const ConvShape& shape, Unit unit, const ConvEnding& ending)
+    : kind_(kind), shape_(shape), unit_(unit), written_(ending.written) {
+  const auto add = [&](ConvForm form, std::initializer_list<size_t> modes) {
+    if (ending.only && *ending.only != form) return;
+    for (const size_t mode : modes) lists_.push_back({form, mode});
+  };
+  if (written_ == Written::half) {
+    add(ConvForm::plain, {kModeA, kModeB});
+    add(ConvForm::fused, {kModeA, kModeB});
+    add(ConvForm::plain, {kFallback});
+    add(ConvForm::fused, {kFallback});
+  } else {
+    const bool wide = operand_bytes(unit) == 4;
+    add(wide ? ConvForm::plain : ConvForm::fused, {kModeA, kModeB, kFallback});
+    add(wide ? ConvForm::fused : ConvForm::plain, {kModeA, kModeB, kFallback});
   }
-  return static_cast<size_t>(bytes);
-}
-
-ConvSearch::ConvSearch(ConvKind kind, const ConvShape& shape, Unit unit)
-    : kind_(kind), shape_(shape), unit_(unit) {
-  const bool wide = operand_bytes(unit) == 4;
-  forms_ = wide ? std::array{Form::direct, Form::identity} : std::array{Form::identity, Form::direct};
   passes_ = unit == Unit::tf32 ? 2 : 1;
 }
 
 // Nothing, with the reason, where cuDNN has no such graph.
-std::optional<ConvSearch::Graph> ConvSearch::make_graph(Form form) {
+std::optional<ConvSearch::Graph> ConvSearch::make_graph(ConvForm form) {
   const ConvShape& s = shape_;
   const std::array<int64_t, 4> x{s.n, s.c, s.h, s.w}, y{s.n, s.k, s.out_h(), s.out_w()},
       weight{s.k, s.c / s.groups, s.kernel_h, s.kernel_w};
@@ -197,7 +215,7 @@ std::optional<ConvSearch::Graph> ConvSearch::make_graph(Form form) {
   const std::array<int64_t, 4>& out = kind_ == ConvKind::forward      ? y
                                       : kind_ == ConvKind::grad_input ? x
                                                                       : weight;
-  const bool identity = form == Form::identity;
+  const bool fused = form == ConvForm::fused;
   const KindRow& row = kKinds[static_cast<size_t>(kind_)];
 
   Graph g;
@@ -205,15 +223,16 @@ std::optional<ConvSearch::Graph> ConvSearch::make_graph(Form form) {
   const auto keep = [&g](Descriptor d) -> Descriptor& { return g.parts.emplace_back(std::move(d)); };
   const Descriptor& a_tensor = keep(tensor(kConvA, data_type(unit_), a));
   const Descriptor& b_tensor = keep(tensor(kConvB, data_type(unit_), b));
-  const Descriptor& out_tensor = keep(tensor(kConvOut, CUDNN_DATA_FLOAT, out));
-  const Descriptor& sum = identity ? keep(tensor(kSum, CUDNN_DATA_FLOAT, out, true)) : out_tensor;
+  const Descriptor& out_tensor =
+      keep(tensor(kConvOut, written_ == Written::half ? data_type(unit_) : CUDNN_DATA_FLOAT, out));
+  const Descriptor& sum = fused ? keep(tensor(kSum, CUDNN_DATA_FLOAT, out, true)) : out_tensor;
   const Descriptor& conv = keep(convolution(s));
   Descriptor& product = keep(Descriptor(row.operation));
   product.set(row.convolution, conv).set(row.a, a_tensor).set(row.b, b_tensor).set(row.out, sum);
   product.set(row.alpha, 1.0f).set(row.beta, 0.0f);
   std::vector<cudnnBackendDescriptor_t> operations{product.raw()};
   cudnnStatus_t status = product.try_seal();
-  if (status == CUDNN_STATUS_SUCCESS && identity) {
+  if (status == CUDNN_STATUS_SUCCESS && fused) {
     Descriptor& pointwise = keep(Descriptor(CUDNN_BACKEND_POINTWISE_DESCRIPTOR));
     pointwise.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_POINTWISE_IDENTITY)
         .set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT)
@@ -259,20 +278,38 @@ std::vector<Descriptor> ConvSearch::ask(const Graph& graph, size_t mode) {
   return configs;
 }
 
-const std::vector<Descriptor>& ConvSearch::list(size_t which) {
-  if (!lists_[which]) {
-    const size_t form = which / kModes;
-    if (!asked_[form]) graphs_[form] = make_graph(forms_[form]);
-    asked_[form] = true;
-    lists_[which] = graphs_[form] ? ask(*graphs_[form], which % kModes) : std::vector<Descriptor>();
+const std::vector<Descriptor>& ConvSearch::configs_of(List& list) {
+  if (!list.configs) {
+    const auto form = static_cast<size_t>(list.form);
+    if (!made_[form]) graphs_[form] = make_graph(list.form);
+    made_[form] = true;
+    list.configs = graphs_[form] ? ask(*graphs_[form], list.mode) : std::vector<Descriptor>();
   }
-  return *lists_[which];
+  return *list.configs;
+}
+
+bool ConvSearch::compile(Candidate& candidate, size_t limit) {
+  if (!candidate.plan) candidate.plan = compile_config(*candidate.config);
+  if (!candidate.plan) {
+    ++declined_["does not compile"];
+    return false;
+  }
+  candidate.workspace = plan_workspace(*candidate.plan);
+  if (candidate.workspace > limit) ++declined_["workspace too small"];
+  return candidate.workspace <= limit;
+}
+
+std::optional<Candidate> ConvSearch::next_compiled(size_t limit) {
+  std::optional<Candidate> found = next(limit);
+  while (found && !compile(*found, limit)) found = next(limit);
+  return found;
 }
 
 std::optional<Candidate> ConvSearch::next(size_t limit) {
-  for (; list_ < passes_ * kLists; ++list_, at_ = 0) {
-    const bool strict = list_ < kLists;
-    const std::vector<Descriptor>& configs = list(list_ % kLists);
+  for (; list_ < passes_ * lists_.size(); ++list_, at_ = 0) {
+    const bool strict = list_ < lists_.size();
+    List& list = lists_[list_ % lists_.size()];
+    const std::vector<Descriptor>& configs = configs_of(list);
     while (at_ < configs.size()) {
       Candidate candidate;
       candidate.config = &configs[at_++];
@@ -283,7 +320,8 @@ std::optional<Candidate> ConvSearch::next(size_t limit) {
         ++declined_[std::string(why)];
         continue;
       }
-      candidate.name = fmt::format("cuDNN engine {}", facts->index);
+      candidate.name =
+          fmt::format("cuDNN {}engine {}", list.form == ConvForm::fused ? "fused " : "", facts->index);
       if (unit_ == Unit::tf32 && !facts->has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE)) {
         candidate.note = "no tf32 engine, runs in fp32";
       }
@@ -303,8 +341,8 @@ std::string ConvSearch::summary() const {
 
 std::vector<std::string> ConvSearch::describe(size_t limit) {
   std::vector<std::string> lines;
-  for (size_t which = 0; which < kLists; ++which) {
-    for (const Descriptor& config : list(which)) {
+  for (List& list : lists_) {
+    for (const Descriptor& config : configs_of(list)) {
       const std::optional<EngineFacts> facts = facts_of(config);
       const std::optional<size_t> bytes = config_workspace(config);
       std::string_view why = why_declined(facts, unit_, true);
@@ -314,9 +352,8 @@ std::vector<std::string> ConvSearch::describe(size_t limit) {
         notes += fmt::format(" {}", static_cast<int>(note));
       }
       lines.push_back(fmt::format("{} heuristic {} engine {} workspace {} notes{}{}{}",
-                                  forms_[which / kModes] == Form::identity ? "identity" : "direct",
-                                  kModeRows[which % kModes].name, facts ? facts->index : -1,
-                                  bytes ? fmt::format("{}", *bytes) : "unknown",
+                                  list.form == ConvForm::fused ? "fused" : "plain", kModeRows[list.mode].name,
+                                  facts ? facts->index : -1, bytes ? fmt::format("{}", *bytes) : "unknown",
                                   notes.empty() ? " none" : notes, why.empty() ? "" : ": ", why));
     }
   }

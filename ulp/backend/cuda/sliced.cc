@@ -22,6 +22,8 @@ Target target_of(Unit unit) {
   return unit == Unit::bf16 ? Target::bf16 : unit == Unit::fp16 ? Target::fp16 : Target::fp32;
 }
 
+bool dense(const Matrix& matrix) { return matrix.channels == matrix.padded && matrix.more == 0; }
+
 // An operand on its way to the library.
 class Input {
  public:
@@ -31,7 +33,7 @@ class Input {
     const bool fits = operand_bytes(unit) == sizeof(float)
                           ? operand_.fp32()
                           : operand_.plain() && operand_.format() == operand_format(unit);
-    in_place_ = fits && matrix.channels == matrix.padded && matrix.more == 0 && !matrix.window;
+    in_place_ = fits && dense(matrix) && !matrix.window;
     once_ = matrix.whole || !operand_.in_groups();
   }
 
@@ -96,19 +98,38 @@ class Input {
   size_t at_ = 0, unpadded_ = 0;
 };
 
+// Whether the library may write the result in bf16 itself: one pass less over it, no slices and no fp32 array.
+//
+// What is the same as with encode(): every sum is fp32 and rounded once, to nearest even. bf16 has fp32's exponents, so ties,
+// subnormal numbers, zeros with their signs and, with `inf`, infinities are the same codes; the NaN of a GPU's sums, 0x7FFFFFFF, becomes
+// 0x7FFF either way. Only bf16: in fp16 sums overflow, and a loss scale lives on being told.
+// What is not: a sum of 2^128 or more is an infinity, as in a tensor of fp32, also where encode() would saturate; and nothing is counted,
+// as of a tensor of fp32. A result that is the same for all slices, so the gradient of a weight, is small: it goes through recode(), which
+// makes good both, but for numbers below 2^-134 that are zero by then. So a step whose gradients have an infinity is still noticed: it ends
+// in the gradient of a weight.
+bool library_writes(const Problem& problem, const Product& product) {
+  const Matrix& out = product.out;
+  const Result result(problem, problem.root(), out.id);
+  return product.unit.unit == Unit::bf16 && !product.bias &&
+         problem.format(out.id).storage == Storage(Plain{operand_format(Unit::bf16)}) &&
+         result.form().mode == Round::nearest_even && !result.form().sums && dense(out) &&
+         out.channels % kGroup == 0;
+}
+
 // A result on its way from the library.
 class Output {
  public:
   Output() = default;
-  Output(const Problem& problem, const Matrix& matrix)
-      : matrix_(matrix), result_(problem, problem.root(), matrix.id) {
-    const bool dense = matrix.channels == matrix.padded && matrix.more == 0;
-    in_place_ = result_.direct() && dense;
+  Output(const Problem& problem, const Matrix& matrix, Written written)
+      : matrix_(matrix), result_(problem, problem.root(), matrix.id), written_(written) {
+    in_place_ = (written == Written::half || result_.direct()) && dense(matrix);
     // A storage that looks at all numbers first gets them in one array without gaps.
     const bool gathers = !result_.in_groups() && !matrix.whole;
-    sliced_ = !matrix.whole && !in_place_ && !(gathers && dense);
-    collects_ = !result_.in_groups() && !(matrix.whole && dense);
+    sliced_ = !matrix.whole && !in_place_ && !(gathers && dense(matrix));
+    collects_ = !result_.in_groups() && !(matrix.whole && dense(matrix));
   }
+
+  Written written() const { return written_; }
 
   size_t unit_bytes() const { return sliced_ ? matrix_.rows * matrix_.padded * sizeof(float) : 0; }
 
@@ -129,18 +150,20 @@ class Output {
   }
 
   // Where the library writes the slice.
-  float* slice(const RunContext& context, int64_t first) const {
+  void* slice(const RunContext& context, int64_t first) const {
     if (matrix_.whole) return first == 0 ? total(context) : floats(context, part_);
     if (sliced_) return floats(context, at_);
     const uint64_t skipped = static_cast<uint64_t>(first) * matrix_.rows * matrix_.channels;
-    return (in_place_ ? context.as<float>(matrix_.id) : floats(context, all_)) + skipped;
+    return (in_place_ ? context.bytes(matrix_.id) : context.workspace + all_) +
+           skipped * written_bytes(written_);
   }
 
   // What becomes of a slice.
-  void take(const RunContext& context, int64_t first, int64_t units, const float* slice,
+  void take(const RunContext& context, int64_t first, int64_t units, const void* made,
             void* convert_space) const {
+    const auto* slice = static_cast<const float*>(made);
     if (matrix_.whole) {
-      if (first > 0) add_array(total(context), slice, array(), context.stream);
+      if (first > 0) add_array(static_cast<float*>(total(context)), slice, array(), context.stream);
       return;
     }
     if (!sliced_) return;
@@ -155,25 +178,28 @@ class Output {
   }
 
   void finish(const RunContext& context, void* convert_space) const {
+    if (written_ == Written::half && matrix_.whole) recode(result_.view(context), context.stream);
     if (in_place_ || (!matrix_.whole && !collects_)) return;
+    const auto* sums = static_cast<const float*>(total(context));
     if (collects_ && matrix_.whole) {
-      copy_rows(floats(context, all_), matrix_.channels, total(context), matrix_.padded, matrix_.rows,
-                matrix_.channels, context.stream);
+      copy_rows(floats(context, all_), matrix_.channels, sums, matrix_.padded, matrix_.rows, matrix_.channels,
+                context.stream);
     }
     const Rows rows =
         collects_ ? Rows::all(result_.elements()) : Rows{0, matrix_.rows, matrix_.channels, matrix_.padded};
-    encode(result_.view(context), context.state, rows, collects_ ? floats(context, all_) : total(context),
+    encode(result_.view(context), context.state, rows, collects_ ? floats(context, all_) : sums,
            convert_space, context.stream);
   }
 
  private:
   uint64_t array() const { return (matrix_.rows + matrix_.more) * matrix_.padded; }
-  float* total(const RunContext& context) const {
-    return in_place_ ? context.as<float>(matrix_.id) : floats(context, at_);
+  void* total(const RunContext& context) const {
+    return in_place_ ? context.bytes(matrix_.id) : context.workspace + at_;
   }
 
   Matrix matrix_;
   Result result_;
+  Written written_ = Written::fp32;
   bool in_place_ = false;  // the library writes the tensor itself
   bool sliced_ = false;    // a slice goes through a buffer
   bool collects_ = false;  // all numbers meet in an array before they are encoded
@@ -195,8 +221,7 @@ class SlicedTask : public Task {
   SlicedTask(const Problem& problem, Product product)
       : product_(std::move(product)),
         a_(problem, product_.a, product_.unit.unit),
-        b_(problem, product_.b, product_.unit.unit),
-        out_(problem, product_.out) {
+        b_(problem, product_.b, product_.unit.unit) {
     if (product_.bias) {
       bias_ = Input(problem,
                     {.id = product_.bias,
@@ -209,6 +234,13 @@ class SlicedTask : public Task {
       why_not_ = "native fp8 reads operands where they lie";
       return;
     }
+    if (library_writes(problem, product_)) {
+      out_ = Output(problem, product_.out, Written::half);
+      cut(problem.plan.workspace);
+      // Parts of a sum meet in fp32.
+      if (why_not_.empty() && (!product_.out.whole || step_ == product_.units)) return;
+    }
+    out_ = Output(problem, product_.out, Written::fp32);
     cut(problem.plan.workspace);
   }
 
@@ -236,10 +268,10 @@ class SlicedTask : public Task {
       const int64_t n = std::min(step_, product_.units - first);
       const void* a = a_.slice(context, first, n, space);
       const void* b = b_.slice(context, first, n, space);
-      float* slice = out_.slice(context, first);
+      void* slice = out_.slice(context, first);
       (n == step_ ? main_ : tail_).run(context.stream, a, b, slice, reinterpret_cast<void*>(library));
       if (product_.bias) {
-        add_to_rows(slice, static_cast<const float*>(bias_.slice(context, 0, 1, space)),
+        add_to_rows(static_cast<float*>(slice), static_cast<const float*>(bias_.slice(context, 0, 1, space)),
                     static_cast<uint64_t>(n) * product_.out.rows, product_.out.padded, context.stream);
       }
       out_.take(context, first, n, slice, space);
@@ -249,8 +281,9 @@ class SlicedTask : public Task {
 
   std::string note() const override {
     const std::string plan = main_.note();
-    return fmt::format("{}: {}{}{}", unit_name(product_.unit.unit), product_.unit.why,
-                       plan.empty() ? "" : "; ", plan);
+    return fmt::format("{}: {}{}{}{}", unit_name(product_.unit.unit), product_.unit.why,
+                       plan.empty() ? "" : "; ", plan,
+                       out_.written() == Written::half ? "; the library writes bf16" : "");
   }
 
  private:
@@ -289,8 +322,8 @@ class SlicedTask : public Task {
 
   bool find(int64_t step, size_t limit) {
     const int64_t rest = product_.units % step;
-    main_ = product_.find(step, limit, &why_not_);
-    tail_ = main_ && rest != 0 ? product_.find(rest, limit, &why_not_) : Plan{};
+    main_ = product_.find(step, out_.written(), limit, &why_not_);
+    tail_ = main_ && rest != 0 ? product_.find(rest, out_.written(), limit, &why_not_) : Plan{};
     return main_ && (rest == 0 || tail_);
   }
 
@@ -315,6 +348,7 @@ class SlicedTask : public Task {
 
   // As few slices as fit; where none do, the smallest.
   void cut(size_t limit) {
+    why_not_.clear();
     // Without tensor cores the engines that need no workspace are very slow ones.
     const size_t library_limit = std::max(kEnough, product_.unit.unit == Unit::fp32 ? limit : limit / 4);
     size_t library = 0;
@@ -371,7 +405,7 @@ std::unique_ptr<SlicedTask> choose(const Problem& problem, Describe describe, st
 
 }  // namespace
 
-void Plan::run(Stream stream, const void* a, const void* b, float* out, void* workspace) const {
+void Plan::run(Stream stream, const void* a, const void* b, void* out, void* workspace) const {
   if (conv) {
     conv->run(stream, a, b, out, workspace);
   } else {

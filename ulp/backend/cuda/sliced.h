@@ -1,6 +1,7 @@
 // A product in a library's terms, and the task that runs it. Convolutions, linear layers and matrix products differ in how
 // plans are made; what is around them is the same: operands that lie as the unit wants them are used in place, others are
 // decoded, the batch is cut in slices where that would take too much workspace, results are made in fp32 and encoded once.
+// Where a result is stored in bf16 the library writes it itself (sliced.cc says what that changes).
 #pragma once
 
 #include <cstddef>
@@ -39,7 +40,7 @@ struct Plan {
   explicit operator bool() const { return conv != nullptr || matmul != nullptr; }
   size_t workspace() const { return conv ? conv->workspace() : matmul->workspace(); }
   std::string note() const { return conv ? conv->note() : matmul->note(); }
-  void run(Stream stream, const void* a, const void* b, float* out, void* workspace) const;
+  void run(Stream stream, const void* a, const void* b, void* out, void* workspace) const;
 };
 
 struct Product {
@@ -49,7 +50,7 @@ struct Product {
   Matrix a, b, out;
   TensorId bias = {};  // none
   // Nothing, with the reason, where the library has no plan.
-  std::function<Plan(int64_t units, size_t workspace_limit, std::string* why_not)> find;
+  std::function<Plan(int64_t units, Written written, size_t workspace_limit, std::string* why_not)> find;
 };
 
 // Describes the problem for a unit.

@@ -31,6 +31,13 @@ size_t operand_bytes(Unit unit);
 // The numbers that an operand may be. Tensor cores keep subnormal operands, so they count.
 FloatFormat operand_format(Unit unit);
 
+// What a library writes a product's sums, which are fp32, as.
+enum class Written : uint8_t {
+  fp32,  // as they are
+  half,  // rounded once, to nearest even, to the operand type of a unit of 16 bits
+};
+constexpr size_t written_bytes(Written written) { return written == Written::fp32 ? 4 : 2; }
+
 // Whether every number of the format, and its infinity and NaN, is exactly an operand of the unit.
 bool holds(Unit unit, const FloatFormat& format);
 // Empty if it is, else what is in the way: "fp(6,9,0) needs 10 significant bits, bf16 has 8".
