@@ -2,6 +2,7 @@
 #include "ulp/backend/cuda/pipeline.h"
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -141,7 +142,11 @@ class PipelineTask : public Task {
         call_.rounder.exact = chooses_numbers(problem, root);
       }
     }
-    if (reduces(root)) partial_ = book_.book(partial_floats(call_.elements, call_.channels));
+    if (reduces(root)) {
+      static std::atomic<uint32_t> tickets = 0;
+      call_.ticket = tickets++;
+      partial_ = book_.book(partial_floats(call_.elements, call_.channels));
+    }
     workspace_ = book_.bytes();
   }
 

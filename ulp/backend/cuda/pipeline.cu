@@ -1,6 +1,7 @@
 // Elementwise patterns of forward, operators that models seldom use, and copies.
 #include "ulp/backend/cuda/pipeline.h"
 
+#include "ulp/backend/cuda/channelwise.h"
 #include "ulp/backend/cuda/pipeline_elementwise.h"
 
 namespace ulp::cuda {
@@ -109,14 +110,15 @@ struct Seed {
 using Norm = BatchNorm<X>;
 
 constexpr Pattern kPatterns[] = {
-    {"relu(batch_norm(x))", launch_often<Relu<Norm>>},
-    {"relu(add(batch_norm(x),x))", launch_often<Relu<Add<Norm, X>>>},
-    {"relu(add(x,batch_norm(x)))", launch_often<Relu<Add<X, Norm>>>},
-    {"relu(add(batch_norm(x),batch_norm(x)))", launch_often<Relu<Add<Norm, Norm>>>},
-    {"add(batch_norm(x),x)", launch_often<Add<Norm, X>>},
-    {"add(x,batch_norm(x))", launch_often<Add<X, Norm>>},
+    {"relu(batch_norm(x))", quick_or<quick_relu_norm, launch_often<Relu<Norm>>>},
+    {"relu(add(batch_norm(x),x))", quick_or<quick_relu_norm_add, launch_often<Relu<Add<Norm, X>>>>},
+    {"relu(add(x,batch_norm(x)))", quick_or<quick_relu_add_norm, launch_often<Relu<Add<X, Norm>>>>},
+    {"relu(add(batch_norm(x),batch_norm(x)))",
+     quick_or<quick_relu_norm_norm, launch_often<Relu<Add<Norm, Norm>>>>},
+    {"add(batch_norm(x),x)", quick_or<quick_norm_add, launch_often<Add<Norm, X>>>},
+    {"add(x,batch_norm(x))", quick_or<quick_add_norm, launch_often<Add<X, Norm>>>},
     {"add(batch_norm(x),batch_norm(x))", launch_often<Add<Norm, Norm>>},
-    {"batch_norm(x)", launch_often<Norm>},
+    {"batch_norm(x)", quick_or<quick_norm, launch_often<Norm>>},
     {"relu(x)", launch_often<Relu<X>>},
     {"add(x,x)", launch_often<Add<X, X>>},
     {"copy(x)", launch_often<Copy<X>>},

@@ -26,10 +26,9 @@ inline constexpr float kShortLimit = 0x1p104f;
 struct Rounder {
   enum class Unit : uint8_t { none, bf16, fp16 };  // whether the processor has instructions for the format
 
-  bool on = false;      // off: fp32
-  bool quick = true;    // to nearest-even in few steps
-  bool random = false;  // at random in few steps
-  bool exact = false;   // what comes are numbers of the format already: nothing is rounded
+  bool on = false;     // off: fp32
+  bool quick = true;   // to nearest-even in few steps
+  bool exact = false;  // what comes are numbers of the format already: nothing is rounded
   Unit unit = Unit::none;
   Round mode = Round::nearest_even;
   uint32_t number = 0;           // of the random words
@@ -79,6 +78,8 @@ struct PipelineCall {
   WriteView out[2];                 // plain, by groups; of a reduction: fp32, made as a whole
   Rounder rounder;                  // of the result
   float* partial = nullptr;         // of a reduction: partial_floats() of them
+  uint32_t ticket = 0;              // of a reduction: which counters of finished blocks it has
+  bool general = false;             // only by the kernels for all formats (channelwise.h)
 };
 
 // How work is spread: thread q of `threads` takes groups q, q + threads ... A multiple of the groups after which channels

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "ulp/backend/cuda/channelwise.h"
 #include "ulp/backend/cuda/launch.h"
 #include "ulp/backend/cuda/pipeline.h"
 
@@ -34,8 +35,7 @@ Rounder make_rounder(bool fp32, const QuickCodec& codec, Round mode, uint32_t nu
   made.number = number;
   made.codec = codec;
   made.quick = mode == Round::nearest_even && codec.short_in;
-  made.random = mode == Round::stochastic && codec.short_in;
-  if (!made.quick && !made.random) return made;
+  if (!made.quick) return made;
   const CodecSpec& spec = codec.spec;
   static_assert(float_bits(kShortLimit) == kQuickLimit);
   made.largest = bits_float(decode_scalar(spec, spec.max_code));
@@ -125,7 +125,35 @@ Spread spread_rows(uint64_t elements, uint64_t channels) {
 
 size_t partial_floats(uint64_t elements, uint64_t channels) {
   const Spread spread = spread_rows(elements, channels);
-  return 3 * spread.rows * spread.period * kGroup;
+  const uint64_t general = 3 * spread.rows * spread.period * kGroup;
+  SliceCourse course;
+  return course.take(elements, channels) ? std::max(general, course.partial_floats()) : general;
+}
+
+bool SliceCourse::take(uint64_t elements, uint64_t channels) {
+  // Wide enough that a pixel's part is a whole sector of memory, narrow enough that rows of partial results are few.
+  constexpr uint32_t kWidth = 8, kNarrow = 4;
+  // A block for each processor while threads have few pixels, two where they have many.
+  constexpr uint64_t kFewPixels = 2, kManyPixels = 8;
+  if (elements % kGroup != 0 || channels % kGroup != 0 || elements / kGroup >= 1u << 30) return false;
+  period = static_cast<uint32_t>(channels / kGroup);
+  pixels = static_cast<uint32_t>(elements / channels);
+  const auto widest = [&](uint32_t most) {
+    while (period % most != 0) --most;
+    return most;
+  };
+  width = widest(kWidth);
+  if (width < kNarrow) width = widest(kWidest);
+  slices = period / width;
+  if (slices > kMostSlices) return false;
+  slots = kThreads / width;
+  const uint64_t groups = uint64_t{pixels} * period;
+  const uint64_t blocks = std::max(std::min<uint64_t>(up(groups, kThreads * kFewPixels), kProcessors),
+                                   std::min<uint64_t>(up(groups, kThreads * kManyPixels), 2 * kProcessors));
+  rows = static_cast<uint32_t>(std::clamp<uint64_t>(blocks / slices, 1, std::max(pixels / slots, 1u)));
+  over_width = (1u << 16) / width + 1;
+  over_slices = (1u << 16) / slices + 1;
+  return true;
 }
 
 }  // namespace ulp::cuda

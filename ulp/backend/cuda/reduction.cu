@@ -1,6 +1,7 @@
 // Reductions over rows. Each thread sums its eight channels over its groups in fp32; the threads of a block with the same channels are joined in
 // double and give a row of partial results; a second kernel joins the rows in double. All in an order that depends on the
 // shape alone.
+#include "ulp/backend/cuda/channelwise.h"
 #include "ulp/backend/cuda/pipeline_nodes.h"
 
 namespace ulp::cuda {
@@ -399,9 +400,10 @@ void launch_reduction(const PipelineCall& call, Stream stream) {
 }
 
 constexpr Pattern kPatterns[] = {
-    {"batch_stats(x)", launch_reduction<Stats<X>>},
-    {"batch_norm_sums(x,x)", launch_reduction<NormSums<X, X>>},
-    {"batch_norm_sums(relu_grad(x,x),x)", launch_reduction<NormSums<ReluGrad<X, X>, X>>},
+    {"batch_stats(x)", quick_or<quick_stats, launch_reduction<Stats<X>>>},
+    {"batch_norm_sums(x,x)", quick_or<quick_norm_sums, launch_reduction<NormSums<X, X>>>},
+    {"batch_norm_sums(relu_grad(x,x),x)",
+     quick_or<quick_norm_relu_sums, launch_reduction<NormSums<ReluGrad<X, X>, X>>>},
     {"batch_norm_sums(sum(x,x),x)", launch_reduction<NormSums<Add<X, X>, X>>},
     {"channel_sum(x)", launch_reduction<ChannelSum<X>>},
 };

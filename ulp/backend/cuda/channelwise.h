@@ -1,0 +1,61 @@
+// Batch norms and activations in the formats that models train in: bf16, and 8 bits with 4 or 5 bits of exponent, which the
+// processor converts by itself. The bits, sums and range events of the general kernels of pipeline.h, in fewer instructions
+// and with one launch for a reduction.
+//
+// Each function takes the call of its pattern and answers true, or, where a format or a shape is not its own, does
+// nothing and answers false: then the general kernels must.
+#pragma once
+
+#include <cstdint>
+
+#include "ulp/backend/cuda/pipeline.h"
+#include "ulp/base/device.h"
+
+namespace ulp::cuda {
+
+// The type of the processor that a format's codes are read as; `none`: there is no such.
+//   e4, e5: codes of 8 bits with so many bits of exponent. Those of e4 are the type's but for a power of two. Codes that mean something else to the
+//   processor are the topmost ones; groups in which such a code appears go a longer way.
+enum class Code : uint8_t { none, bf16, e4, e5 };
+
+bool quick_norm(const PipelineCall& call, Stream stream);            // batch_norm(x)
+bool quick_relu_norm(const PipelineCall& call, Stream stream);       // relu(batch_norm(x))
+bool quick_norm_add(const PipelineCall& call, Stream stream);        // add(batch_norm(x),x)
+bool quick_add_norm(const PipelineCall& call, Stream stream);        // add(x,batch_norm(x))
+bool quick_relu_norm_add(const PipelineCall& call, Stream stream);   // relu(add(batch_norm(x),x))
+bool quick_relu_add_norm(const PipelineCall& call, Stream stream);   // relu(add(x,batch_norm(x)))
+bool quick_relu_norm_norm(const PipelineCall& call, Stream stream);  // relu(add(batch_norm(x),batch_norm(x)))
+bool quick_norm_grad(const PipelineCall& call, Stream stream);       // batch_norm_grad(x,x)
+bool quick_norm_relu_grad(const PipelineCall& call, Stream stream);  // batch_norm_grad(relu_grad(x,x),x)
+bool quick_relu_grad(const PipelineCall& call, Stream stream);       // relu_grad(x,x)
+bool quick_relu_grad_sum(const PipelineCall& call, Stream stream);   // relu_grad(sum(x,x),x)
+bool quick_stats(const PipelineCall& call, Stream stream);           // batch_stats(x)
+bool quick_norm_sums(const PipelineCall& call, Stream stream);       // batch_norm_sums(x,x)
+bool quick_norm_relu_sums(const PipelineCall& call, Stream stream);  // batch_norm_sums(relu_grad(x,x),x)
+
+// How a reduction of these is spread. Blocks take a slice of the channels, `width` groups of them, and every so manieth
+// pixel; each gives a row of partial results, and the last block of a slice to come to its end joins the rows in their order.
+struct SliceCourse {
+  static constexpr uint32_t kThreads = 512;  // of a block
+  static constexpr uint32_t kMostSlices = 32;
+  static constexpr uint32_t kWidest = 16;
+  uint32_t pixels, period;  // groups of a pixel
+  uint32_t width, slots;    // of a block: groups side by side, pixels at once
+  uint32_t slices, rows;
+  // For quotients without a division: of numbers up to kThreads by `width` and by `slices`.
+  uint32_t over_width, over_slices;
+
+  // False where the kernels cannot.
+  bool take(uint64_t elements, uint64_t channels);
+  ULP_HD uint32_t by_width(uint32_t n) const { return n * over_width >> 16; }
+  ULP_HD uint32_t by_slices(uint32_t n) const { return n * over_slices >> 16; }
+  uint64_t partial_floats() const { return uint64_t{2} * rows * period * kGroup; }
+};
+
+// The call by the one way or else by the other.
+template <bool (*quick)(const PipelineCall&, Stream), PipelineLaunch general>
+void quick_or(const PipelineCall& call, Stream stream) {
+  if (call.general || !quick(call, stream)) general(call, stream);
+}
+
+}  // namespace ulp::cuda

@@ -1,0 +1,318 @@
+// Gradients of activations and of batch norms with activations.
+#include "ulp/backend/cuda/channelwise_args.h"
+
+namespace ulp::cuda {
+namespace {
+
+namespace el = ulp::elementwise;
+
+// Of gradients and of what forward kept.
+template <typename Function>
+bool with_codes(Code grad, Code kept, const Function& function) {
+  if (grad == Code::bf16 && kept == Code::bf16) {
+    function.template operator()<Code::bf16, Code::bf16>();
+  } else if (grad == Code::e5 && kept == Code::e4) {
+    function.template operator()<Code::e5, Code::e4>();
+  } else if (grad == Code::e5 && kept == Code::e5) {
+    function.template operator()<Code::e5, Code::e5>();
+  } else {
+    return false;
+  }
+  return true;
+}
+
+// Whether keep_positive can read an activation.
+bool all_numbers(const Leaf& leaf) { return code_of(leaf) == Code::bf16 || leaf.ordinary; }
+
+struct NormGradArgs {
+  Course course;
+  uint32_t channels;
+  const uint8_t *dout, *mask, *x;  // mask: the activation's output
+  QuickCodec dout_codec, mask_codec, x_codec;
+  float lift;  // of x
+  ChannelInput gamma;
+  const float *mean, *variance, *sum, *product;
+  float epsilon, rows;
+  Target masked;  // the activation's gradient, which is not stored
+  Target target;
+  uint8_t* out;
+};
+
+// Channel values in shared memory: mean, inverse, scale, and the two sums' means.
+constexpr uint32_t kGradValues = 5;
+
+template <Code kGrad, Code kKept, bool kMasked>
+__attribute__((noinline)) static __device__ void norm_grad_long(const NormGradArgs& a, const float* tile,
+                                                                uint32_t group, uint32_t channel) {
+  RangeCount masked, made;
+#pragma unroll 1
+  for (uint32_t i = 0; i < kGroup; ++i) {
+    const uint64_t element = uint64_t{group} * kGroup + i;
+    float dout = load_long<kGrad>(a.dout_codec, a.dout, element);
+    if constexpr (kMasked) {
+      dout = el::relu_grad(dout, load_long<kKept>(a.mask_codec, a.mask, element));
+      dout = round_long(a.masked.codec, dout, masked);
+    }
+    const float* at = tile + channel + i;
+    const float y =
+        el::batch_norm_grad(dout, load_long<kKept>(a.x_codec, a.x, element), at[0], at[a.channels],
+                            at[2 * a.channels], at[3 * a.channels], at[4 * a.channels]);
+    store_long<kGrad>(a.out, element, code_long(a.target.codec, y, made));
+  }
+  if constexpr (kMasked) report_now(masked, a.masked.stats);
+  report_now(made, a.target.stats);
+}
+
+constexpr uint32_t kGradBlocks = 2;
+template <Code kGrad>
+constexpr int grad_at_once() {
+  return kGrad == Code::bf16 ? 2 : 4;
+}
+
+template <Code kGrad, Code kKept, bool kMasked>
+__global__ void __launch_bounds__(kQuickThreads, kGradBlocks)
+    run_norm_grad(const __grid_constant__ NormGradArgs a) {
+  ULP_SHARED(float, tile);
+  constexpr int kAtOnce = grad_at_once<kGrad>();
+  const uint32_t q = blockIdx.x * a.course.active + threadIdx.x;
+  uint32_t group = threadIdx.x < a.course.active ? q : a.course.groups;
+  Packed<kGrad> dout[kAtOnce];
+  Packed<kKept> mask[kAtOnce], kept[kAtOnce];
+  const auto load = [&] {
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) {
+      const uint32_t g = group + static_cast<uint32_t>(u) * a.course.threads;
+      if (g >= a.course.groups) continue;
+      dout[u] = load_packed<kGrad>(a.dout, g);
+      if constexpr (kMasked) mask[u] = load_packed<kKept>(a.mask, g);
+      kept[u] = load_packed<kKept>(a.x, g);
+    }
+  };
+  load();
+  for (uint32_t c = threadIdx.x; c < a.channels; c += kQuickThreads) {
+    const float inverse = el::batch_inv(a.variance[c], a.epsilon);
+    tile[c] = a.mean[c];
+    tile[a.channels + c] = inverse;
+    tile[2 * a.channels + c] = el::multiply(a.gamma.at(c), inverse);
+    tile[3 * a.channels + c] = el::batch_mean(a.sum[c], a.rows);
+    tile[4 * a.channels + c] = el::batch_mean(a.product[c], a.rows);
+  }
+  __syncthreads();
+  const uint32_t channel = threadIdx.x % a.course.period * kGroup;
+  float mean[8], inverse[8], scale[8], mean_dout[8], mean_product[8];
+  take_eight(tile + channel, mean);
+  take_eight(tile + a.channels + channel, inverse);
+  take_eight(tile + 2 * a.channels + channel, scale);
+  take_eight(tile + 3 * a.channels + channel, mean_dout);
+  take_eight(tile + 4 * a.channels + channel, mean_product);
+
+  Within seen[2];
+  const bool watches = kMasked && a.masked.stats != nullptr;
+  uint32_t most_masked = 0;
+  while (group < a.course.groups) {
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) {
+      const uint32_t g = group + static_cast<uint32_t>(u) * a.course.threads;
+      if (g >= a.course.groups) break;
+      if constexpr (kMasked) keep_positive<kGrad, kKept>(dout[u], mask[u]);
+      float y[8], x[8];
+      unpack<kGrad>(dout[u], 1, y);
+      unpack<kKept>(kept[u], a.lift, x);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        y[i] = scale[i] * ((y[i] - mean_dout[i]) - ((x[i] - mean[i]) * inverse[i]) * mean_product[i]);
+      }
+      const float most = largest_of(y);
+      if (!(most <= a.target.limit)) {
+        norm_grad_long<kGrad, kKept, kMasked>(a, tile, g, channel);
+        continue;
+      }
+      if (watches) most_masked = most_of<kGrad, true>(most_masked, dout[u]);
+      seen[0].add(vanishing_in(a.target, y), most);
+      store_packed<kGrad>(a.out, g, pack<kGrad>(y, 1));
+    }
+    group += kAtOnce * a.course.threads;
+    load();
+  }
+  if (watches) seen[1].amax = number_of(a.masked.codec, most_code<kGrad>(most_masked));
+  EncodeStats* const stats[2] = {a.target.stats, kMasked ? a.masked.stats : nullptr};
+  report_all<2>(seen, stats);
+  if (blockIdx.x == 0) report_channels(a.gamma, a.channels);
+}
+
+template <bool kMasked>
+bool launch_norm_grad(const PipelineCall& call, Stream stream) {
+  NormGradArgs a;
+  const Leaf &dout = call.leaf[0], &mask = call.leaf[kMasked ? 1 : 0], &x = call.leaf[kMasked ? 2 : 1];
+  const Stage& stage = call.stage[kMasked ? 1 : 0];
+  const Code grad = code_of(dout), kept = code_of(x);
+  if (code_of(call.rounder) != grad || !writes_plain(call.out[0]) || !a.gamma.take(call.view[0]) ||
+      !a.course.take(call.elements, call.channels, kGradBlocks))
+    return false;
+  for (int i = 1; i < 5; ++i) {
+    if (!plain_channels(call.view[i])) return false;
+  }
+  if (kMasked) {
+    const Rounder& rounder = call.stage[0].rounder;
+    if (code_of(mask) != kept || !all_numbers(mask) || code_of(rounder) != grad || !rounder.exact)
+      return false;
+    a.masked = target_of(rounder, rounder.stats);
+  }
+  a.channels = static_cast<uint32_t>(call.channels);
+  a.dout = dout.view.stored.codes;
+  a.mask = mask.view.stored.codes;
+  a.x = x.view.stored.codes;
+  a.dout_codec = dout.view.stored.codec;
+  a.mask_codec = mask.view.stored.codec;
+  a.x_codec = x.view.stored.codec;
+  a.lift = lift_of(a.x_codec);
+  a.mean = floats_of(call.view[1]);
+  a.variance = floats_of(call.view[2]);
+  a.sum = floats_of(call.view[3]);
+  a.product = floats_of(call.view[4]);
+  a.epsilon = stage.epsilon;
+  a.rows = stage.rows;
+  a.target = target_of(call.rounder, call.out[0].stats);
+  a.out = call.out[0].stored.codes;
+  const Grid grid{a.course.blocks(), kQuickThreads, kGradValues * sizeof(float) * a.channels};
+  return with_codes(grad, kept, [&]<Code kGrad, Code kKept> {
+    launch(run_norm_grad<kGrad, kKept, kMasked>, grid, stream, a);
+  });
+}
+
+// Gradients are copied where the activation is above 0, kSum: the sum of two of them.
+template <bool kSum>
+struct ReluGradArgs {
+  Course course;
+  const uint8_t *dout[kSum ? 2 : 1], *mask;
+  QuickCodec codec[kSum ? 2 : 1], mask_codec;
+  uint32_t top;  // above this code are no numbers
+  Target sum;    // of two
+  Target target;
+  uint8_t* out;
+};
+
+template <Code kGrad, Code kKept, bool kSum>
+__attribute__((noinline)) static __device__ void relu_grad_long(const ReluGradArgs<kSum>& a, uint32_t group) {
+  RangeCount summed, made;
+#pragma unroll 1
+  for (uint32_t i = 0; i < kGroup; ++i) {
+    const uint64_t element = uint64_t{group} * kGroup + i;
+    float dout = load_long<kGrad>(a.codec[0], a.dout[0], element);
+    if constexpr (kSum) {
+      dout = el::add(dout, load_long<kGrad>(a.codec[1], a.dout[1], element));
+      dout = round_long(a.sum.codec, dout, summed);
+    }
+    dout = el::relu_grad(dout, load_long<kKept>(a.mask_codec, a.mask, element));
+    store_long<kGrad>(a.out, element, code_long(a.target.codec, dout, made));
+  }
+  if constexpr (kSum) report_now(summed, a.sum.stats);
+  report_now(made, a.target.stats);
+}
+
+template <bool kSum>
+constexpr uint32_t relu_grad_blocks() {
+  return kSum ? 4 : 5;
+}
+
+template <Code kGrad, Code kKept, bool kSum>
+__global__ void __launch_bounds__(kQuickThreads, relu_grad_blocks<kSum>())
+    run_relu_grad(const __grid_constant__ ReluGradArgs<kSum> a) {
+  constexpr int kAtOnce = kGrad == Code::bf16 || kSum ? 2 : 4;
+  uint32_t group = blockIdx.x * a.course.active + threadIdx.x;
+  Within seen[2];
+  uint32_t most = 0;
+  while (group < a.course.groups) {
+    Packed<kGrad> dout[kAtOnce][kSum ? 2 : 1];
+    Packed<kKept> mask[kAtOnce];
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) {
+      const uint32_t g = group + static_cast<uint32_t>(u) * a.course.threads;
+      if (g >= a.course.groups) continue;
+      dout[u][0] = load_packed<kGrad>(a.dout[0], g);
+      if constexpr (kSum) dout[u][1] = load_packed<kGrad>(a.dout[1], g);
+      mask[u] = load_packed<kKept>(a.mask, g);
+    }
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) {
+      const uint32_t g = group + static_cast<uint32_t>(u) * a.course.threads;
+      if (g >= a.course.groups) break;
+      Packed<kGrad> made = dout[u][0];
+      if constexpr (kSum) {
+        float x[8], y[8];
+        unpack<kGrad>(dout[u][0], 1, x);
+        unpack<kGrad>(dout[u][1], 1, y);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) x[i] = x[i] + y[i];
+        const float largest = largest_of(x);
+        if (!(largest <= a.sum.limit)) {
+          relu_grad_long<kGrad, kKept, kSum>(a, g);
+          continue;
+        }
+        seen[1].add(vanishing_in(a.sum, x), largest);
+        made = pack<kGrad>(x, 1);
+        keep_positive<kGrad, kKept>(made, mask[u]);
+        most = most_of<kGrad, true>(most, made);
+      } else {
+        keep_positive<kGrad, kKept>(made, mask[u]);
+        const uint32_t here = most_of<kGrad, true>(0, made);
+        if (most_code<kGrad>(here) > a.top) {
+          relu_grad_long<kGrad, kKept, kSum>(a, g);
+          continue;
+        }
+        most = larger_halves(most, here);
+      }
+      store_packed<kGrad>(a.out, g, made);
+    }
+    group += kAtOnce * a.course.threads;
+  }
+  seen[0].amax = number_of(a.target.codec, most_code<kGrad>(most));
+  EncodeStats* const stats[2] = {a.target.stats, kSum ? a.sum.stats : nullptr};
+  report_all<2>(seen, stats);
+}
+
+template <bool kSum>
+bool launch_relu_grad(const PipelineCall& call, Stream stream) {
+  ReluGradArgs<kSum> a;
+  constexpr int kCount = kSum ? 2 : 1;
+  const Leaf& mask = call.leaf[kCount];
+  const Code grad = code_of(call.leaf[0]);
+  if (code_of(call.leaf[kCount - 1]) != grad || code_of(call.rounder) != grad || !call.rounder.exact ||
+      !all_numbers(mask) || !writes_plain(call.out[0]) ||
+      !a.course.take(call.elements, kGroup, relu_grad_blocks<kSum>()))
+    return false;
+  if (kSum) {
+    const Rounder& rounder = call.stage[0].rounder;
+    if (code_of(rounder) != grad || !(rounder.codec == call.rounder.codec)) return false;
+    a.sum = target_of(rounder, rounder.stats);
+  }
+  for (int i = 0; i < kCount; ++i) {
+    a.dout[i] = call.leaf[i].view.stored.codes;
+    a.codec[i] = call.leaf[i].view.stored.codec;
+  }
+  a.mask = mask.view.stored.codes;
+  a.mask_codec = mask.view.stored.codec;
+  a.target = target_of(call.rounder, call.out[0].stats);
+  a.top = call.rounder.codec.spec.max_code;
+  a.out = call.out[0].stored.codes;
+  return with_codes(grad, code_of(mask), [&]<Code kGrad, Code kKept> {
+    launch(run_relu_grad<kGrad, kKept, kSum>, {a.course.blocks(), kQuickThreads}, stream, a);
+  });
+}
+
+}  // namespace
+
+bool quick_norm_grad(const PipelineCall& call, Stream stream) {
+  return launch_norm_grad<false>(call, stream);
+}
+bool quick_norm_relu_grad(const PipelineCall& call, Stream stream) {
+  return launch_norm_grad<true>(call, stream);
+}
+bool quick_relu_grad(const PipelineCall& call, Stream stream) {
+  return launch_relu_grad<false>(call, stream);
+}
+bool quick_relu_grad_sum(const PipelineCall& call, Stream stream) {
+  return launch_relu_grad<true>(call, stream);
+}
+
+}  // namespace ulp::cuda
