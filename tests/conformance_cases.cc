@@ -122,7 +122,9 @@ void add_moves(Cases& cases) {
   for (const auto& [rows, width, shape] : {std::tuple<int64_t, int64_t, Shape>{1, 1, {1}},
                                            {50, 17, {6, 9}},
                                            {7, 130, {40}},
-                                           {4, 1, {3, 5, 7}}}) {
+                                           {4, 1, {3, 5, 7}},
+                                           {300, 3, {7, 130}},
+                                           {2, 5, {600}}}) {
     cases.push_back({"embedding of " + std::to_string(rows) + " by " + std::to_string(width),
                      [rows = rows, width = width, shape = shape](Sketch& s) {
                        s.train(embedding(s.b, "table", s.indices(shape, rows), rows, width));
@@ -153,7 +155,9 @@ void add_products(Cases& cases) {
       conv({3, 8, 7, 58}, 58, 3, 2, 1, 58, false), conv({3, 10, 9, 72}, 72, 3, 1, 1, 72, false),
       conv({1, 1, 1, 8}, 8, 3, 2, 1, 8, false),    conv({2, 7, 6, 24}, 24, 5, 1, 2, 24, true),
       conv({1, 18, 3, 6}, 6, 5, 2, 2, 6, false),   conv({1, 8, 9, 10}, 10, 7, 3, 2, 10, false),
-      conv({2, 5, 4, 12}, 12, 3, 1, 0, 12, true),
+      conv({2, 5, 4, 12}, 12, 3, 1, 0, 12, true),  conv({2, 9, 8, 16}, 32, 3, 2, 1, 1, false),
+      conv({2, 5, 6, 48}, 64, 3, 1, 1, 1, false),  conv({3, 7, 6, 8}, 16, 3, 1, 1, 1, false),
+      conv({5, 6, 6, 64}, 128, 1, 1, 0, 1, false), conv({1, 7, 9, 32}, 136, 5, 3, 2, 1, false),
   };
   for (const ConvCase& one : convs) {
     const ConvOptions& o = one.options;
@@ -162,6 +166,10 @@ void add_products(Cases& cases) {
                              std::to_string(o.groups);
     cases.push_back({name, [=](Sketch& s) { s.train(conv2d(s.b, "conv", s.operand(one.x), o)); }});
   }
+  // Formats follow from names: by this one the mixture with infinities has codes that convolutions read as they lie.
+  cases.push_back({"conv2d of codes", [](Sketch& s) {
+                     s.train(conv2d(s.b, "conv39", s.operand({2, 9, 8, 16}), {32, 3, 2, 1, 1, false}));
+                   }});
   for (const auto& [shape, out, bias] : {std::tuple<Shape, int64_t, bool>{{1, 1}, 1, false},
                                          {{5, 17}, 3, true},
                                          {{1, 130}, 10, true},

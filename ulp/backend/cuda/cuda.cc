@@ -2,7 +2,6 @@
 
 #include "ulp/backend/cuda/families.h"
 #include "ulp/backend/cuda/judge.h"
-#include "ulp/backend/cuda/library.h"
 #include "ulp/backend/cuda/resident.h"
 #include "ulp/backend/cuda/runtime.h"
 
@@ -10,13 +9,11 @@ namespace ulp {
 
 const Backend& cuda_backend() {
   static const Backend backend = [] {
-    Backend made{"cuda", cuda::library_kernels(), true};
+    Backend made{"cuda", cuda::all_kernels(), true};
     made.device = &cuda::gpu();
     made.make_judge = cuda::make_judge;
     made.fill_batch = cuda::fill_batch;
     made.merges = true;
-    const std::vector<KernelDef> own = cuda::own_kernels();
-    made.kernels.insert(made.kernels.end(), own.begin(), own.end());
     return made;
   }();
   return backend;

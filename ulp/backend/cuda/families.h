@@ -19,7 +19,10 @@ std::span<const KernelDef> depthwise_kernels();  // convolutions of single chann
 std::span<const KernelDef> plain_kernels();      // products one thread a sum: any shape, narrow accumulators
 std::span<const KernelDef> update_kernels();     // gradient norms, optimizer steps
 
-// All of these.
-std::vector<KernelDef> own_kernels();
+std::span<const KernelDef> stencil_kernels();       // convolutions from codes to codes
+std::span<const KernelDef> stencil_grad_kernels();  // and gradients of their weights
+
+// All of these and the libraries' (library.h), for which there must be a GPU.
+std::vector<KernelDef> all_kernels();
 
 }  // namespace ulp::cuda

@@ -1,0 +1,486 @@
+// Convolutions from codes to codes (stencil.h) on a real GPU, in every tiling: sums against plain loops in double
+// (|err| <= 2 (n + 8) 2^-23 sum |a| |b|), codes and range events of results against the scalar codec on those sums, those of
+// weights likewise, the same bits from garbage in the workspace, nothing written past a buffer; and speed. Prints a line for each and
+// the number of failures; exits 1 if there are any.
+//
+//   stencil_check [--speed]     what is right, or how long it takes; * is the tiling that plans take
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tests/cuda/stencil_naive.h"
+#include "ulp/base/error.h"
+#include "ulp/numeric/format.h"
+
+namespace ulp::cuda {
+namespace {
+
+int failures = 0;
+
+void check(cudaError_t error) {
+  if (error != cudaSuccess) fail("cuda", "{}", cudaGetErrorString(error));
+}
+
+// Device memory with a guard behind it.
+class Memory {
+ public:
+  explicit Memory(size_t bytes) : bytes_(bytes) {
+    check(cudaMalloc(&at_, bytes + kGuard));
+    soil(0xA5);
+  }
+  template <typename T>
+  explicit Memory(const std::vector<T>& values) : Memory(values.size() * sizeof(T)) {
+    check(cudaMemcpy(at_, values.data(), bytes_, cudaMemcpyHostToDevice));
+  }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  ~Memory() { cudaFree(at_); }
+
+  template <typename T = uint8_t>
+  T* as() const {
+    return static_cast<T*>(at_);
+  }
+  void soil(int byte) {
+    check(cudaMemset(at_, byte, bytes_));
+    check(cudaMemset(static_cast<uint8_t*>(at_) + bytes_, 0xA5, kGuard));
+  }
+  template <typename T>
+  std::vector<T> read() const {
+    std::vector<T> values(bytes_ / sizeof(T));
+    check(cudaMemcpy(values.data(), at_, bytes_, cudaMemcpyDeviceToHost));
+    return values;
+  }
+  bool guard_intact() const {
+    std::vector<uint8_t> guard(kGuard);
+    check(cudaMemcpy(guard.data(), static_cast<uint8_t*>(at_) + bytes_, kGuard, cudaMemcpyDeviceToHost));
+    return std::all_of(guard.begin(), guard.end(), [](uint8_t byte) { return byte == 0xA5; });
+  }
+
+ private:
+  static constexpr size_t kGuard = 1024;
+  void* at_ = nullptr;
+  size_t bytes_;
+};
+
+double milliseconds(const std::function<void()>& run) {
+  constexpr int kTimes = 20;
+  cudaEvent_t start = nullptr, stop = nullptr;
+  check(cudaEventCreate(&start));
+  check(cudaEventCreate(&stop));
+  for (int i = 0; i < 3; ++i) run();
+  check(cudaEventRecord(start));
+  for (int i = 0; i < kTimes; ++i) run();
+  check(cudaEventRecord(stop));
+  check(cudaEventSynchronize(stop));
+  float ms = 0;
+  check(cudaEventElapsedTime(&ms, start, stop));
+  check(cudaEventDestroy(start));
+  check(cudaEventDestroy(stop));
+  return ms / kTimes;
+}
+
+struct Format {
+  std::string_view name;
+
+  QuickCodec codec() const {
+    const FloatFormat format = parse_format(name);
+    return make_quick(make_spec(format, format.has_inf() ? Overflow::infinity : Overflow::saturate));
+  }
+  uint32_t bits() const { return static_cast<uint32_t>(parse_format(name).bits()); }
+};
+
+struct Work {
+  std::string_view name;
+  StencilConv conv;
+  bool gradient = false;
+  Feed feed = Feed::bf16_from_8;
+  Format x, weight, out;
+  bool rounds = false;  // the weight is stored in fp32 and rounded as it is read
+};
+
+StencilConv square(uint32_t images, uint32_t size, uint32_t c, uint32_t k, uint32_t kernel, uint32_t stride) {
+  const uint32_t padding = kernel / 2, out = (size + 2 * padding - kernel) / stride + 1;
+  return {images, size, size, c, out, out, k, kernel, kernel, stride, stride, padding, padding};
+}
+
+// Codes of ordinary numbers, some small and some 0; specials only where there are none.
+std::vector<uint8_t> random_codes(const Format& format, size_t count, uint32_t seed) {
+  std::mt19937 random(seed);
+  const uint32_t bytes = format.bits() / 8;
+  const QuickCodec codec = format.codec();
+  // Large tensors repeat themselves.
+  std::vector<uint8_t> codes(count * bytes);
+  const size_t own = std::min(codes.size(), size_t{1} << 20);
+  for (size_t i = 0; i < own; i += bytes) {
+    const auto word = static_cast<uint32_t>(random());
+    const float unit = std::uniform_real_distribution<float>(-1, 1)(random);
+    const float value = word % 16 == 0 ? 0 : std::ldexp(unit, -static_cast<int>(word / 16 % 8));
+    const uint32_t code = encode_even(codec, float_bits(value)).code;
+    std::memcpy(&codes[i], &code, bytes);
+  }
+  for (size_t i = own; i < codes.size(); i += own) {
+    std::memcpy(&codes[i], codes.data(), std::min(own, codes.size() - i));
+  }
+  return codes;
+}
+
+std::vector<float> decoded(const Format& format, const std::vector<uint8_t>& codes) {
+  const uint32_t bytes = format.bits() / 8;
+  const QuickCodec codec = format.codec();
+  std::vector<float> values(codes.size() / bytes);
+  for (size_t i = 0; i < values.size(); ++i) {
+    uint32_t code = 0;
+    std::memcpy(&code, &codes[i * bytes], bytes);
+    values[i] = bits_float(decode_quick(codec, code));
+  }
+  return values;
+}
+
+std::vector<uint8_t> bytes_of(const std::vector<float>& values) {
+  std::vector<uint8_t> bytes(values.size() * sizeof(float));
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
+
+struct Tile {
+  uint32_t rows, columns;
+};
+constexpr Tile kTiles[] = {{256, 128}, {128, 128}, {128, 64}, {256, 32}, {128, 32}};
+
+// A convolution on the device.
+class Bench {
+ public:
+  explicit Bench(const Work& work)
+      : work_(work),
+        parts_(work.gradient ? gradient_parts(work.conv) : std::vector{forward_part(work.conv)}),
+        taps_(work.conv.kernel_h * work.conv.kernel_w),
+        x_codes_(random_codes(work.x, pixels(false) * in_c(), 1)),
+        weight_codes_(random_codes(work.weight, size_t{in_c()} * out_c() * taps_, 2)),
+        x_(x_codes_),
+        weight_(work.rounds ? bytes_of(masters()) : weight_codes_),
+        results_(pixels(true) * out_c()),
+        out_(results_ * sizeof(float)),
+        stats_(2 * sizeof(EncodeStats)),
+        state_(std::vector<StepState>(1)) {}
+
+  uint32_t in_c() const { return work_.gradient ? work_.conv.k : work_.conv.c; }
+  uint32_t out_c() const { return work_.gradient ? work_.conv.c : work_.conv.k; }
+  size_t pixels(bool out) const {
+    const StencilConv& conv = work_.conv;
+    return size_t{conv.images} * (out != work_.gradient ? conv.out_h * conv.out_w : conv.h * conv.w);
+  }
+  double operations() const {
+    double all = 0;
+    for (const StencilPart& part : parts_) {
+      all += 2.0 * static_cast<double>(part.shape.results()) * part.shape.taps() * in_c() * out_c();
+    }
+    return all;
+  }
+
+  // False where a tile does not fit.
+  bool cut(const Tile& tile) {
+    tilings_.clear();
+    size_t bytes = 0;
+    for (const StencilPart& part : parts_) {
+      StencilTiling tiling;
+      tiling.rows = tile.rows;
+      tiling.columns = tile.columns;
+      if (!make_tiling(part.shape, work_.feed, stencil_processors(), tiling)) return false;
+      tilings_.push_back(tiling);
+      bytes += tiling.image_bytes(work_.feed, part.shape.taps());
+    }
+    image_ = std::make_unique<Memory>(bytes);
+    return true;
+  }
+  // Whether plans would cut the largest part so.
+  bool chosen(const Tile& tile) const {
+    const auto tiling = choose_tiling(parts_.back().shape, work_.feed, stencil_processors());
+    return tiling && tiling->rows == tile.rows && tiling->columns == tile.columns;
+  }
+
+  void soil(int byte) {
+    image_->soil(byte);
+    out_.soil(byte);
+    check(cudaMemset(stats_.as(), 0, 2 * sizeof(EncodeStats)));
+  }
+
+  void prepare() {
+    StencilWeights weights;
+    StoredView& stored = weights.view.stored;
+    stored.codes = weight_.as();
+    stored.elements = size_t{in_c()} * out_c() * taps_;
+    if (work_.rounds) {
+      weights.view.rounds = true;
+      weights.view.operand = work_.weight.codec();
+    } else {
+      stored.fp32 = false;
+      stored.bits = static_cast<uint8_t>(work_.weight.bits());
+      stored.codec = work_.weight.codec();
+    }
+    weights.view.stats = stats_.as<EncodeStats>() + 1;
+    weights.state = state_.as<const StepState>();
+    weights.in_c = in_c();
+    weights.out_c = out_c();
+    weights.weight_taps = taps_;
+    weights.transposed = work_.gradient;
+    weights.tf32 = feeds_tf32(work_.feed);
+    if (work_.feed == Feed::bf16_from_8)
+      weights.factor = std::ldexp(1.0f, 127 - parse_format(work_.x.name).bias);
+    weights.images = static_cast<uint32_t>(parts_.size());
+    uint8_t* to = image_->as();
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      weights.image[i] = weight_image(parts_[i], tilings_[i], reinterpret_cast<uint32_t*>(to));
+      to += tilings_[i].image_bytes(work_.feed, parts_[i].shape.taps());
+    }
+    prepare_weights(weights, nullptr);
+  }
+
+  void run(bool fp32) {
+    const uint8_t* image = image_->as();
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      StencilCall call;
+      call.image = image;
+      call.shape = parts_[i].shape;
+      call.tiling = tilings_[i];
+      call.out.stored.codes = out_.as();
+      call.out.stored.elements = results_;
+      if (!fp32) {
+        call.out.stored.fp32 = false;
+        call.out.stored.bits = static_cast<uint8_t>(work_.out.bits());
+        call.out.stored.codec = work_.out.codec();
+        call.out.stats = stats_.as<EncodeStats>();
+      }
+      call.rounder = make_rounder(fp32, call.out.stored.codec, Round::nearest_even, 0);
+      complete(call, work_.feed, work_.x.codec());
+      run_stencil(call, work_.feed, x_.as(), nullptr);
+      image += tilings_[i].image_bytes(work_.feed, parts_[i].shape.taps());
+    }
+  }
+
+  // What is wrong with the present tiling.
+  std::string wrong() {
+    if (expected_.empty()) find_expected();
+    soil(0xFF);
+    prepare();
+    run(true);
+    const std::vector<float> sums = out_.read<float>();
+    std::string text = wrong_sums(sums) + wrong_events(1, weight_events_, "weights");
+    soil(0x7B);
+    prepare();
+    run(true);
+    if (std::memcmp(sums.data(), out_.read<float>().data(), results_ * sizeof(float)) != 0)
+      text += ", other bits when run again";
+    soil(0);
+    prepare();
+    run(false);
+    text += wrong_codes(sums);
+    if (!out_.guard_intact() || !image_->guard_intact()) text += ", wrote past a buffer";
+    return text;
+  }
+  double worst() const { return worst_; }
+
+ private:
+  // Numbers that round to the codes, some of them to 0 with an event.
+  std::vector<float> masters() {
+    std::vector<float> values = decoded(work_.weight, weight_codes_);
+    const QuickCodec codec = work_.weight.codec();
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (values[i] == 0 && i % 3 == 0) values[i] = std::ldexp(1.0f, -120);
+      const Encoded made = encode_even(codec, float_bits(values[i]));
+      weight_events_.overflow += made.event == RangeEvent::overflow ? 1 : 0;
+      weight_events_.underflow += made.event == RangeEvent::underflow ? 1 : 0;
+    }
+    return values;
+  }
+
+  void find_expected() {
+    const Memory x(decoded(work_.x, x_codes_)), weight(decoded(work_.weight, weight_codes_));
+    const Memory out(results_ * sizeof(float)), magnitude(results_ * sizeof(float));
+    for (const StencilPart& part : parts_) {
+      naive_part(part, taps_, work_.gradient, x.as<float>(), weight.as<float>(), out.as<float>(),
+                 magnitude.as<float>());
+    }
+    check(cudaDeviceSynchronize());
+    expected_ = out.read<float>();
+    magnitude_ = magnitude.read<float>();
+  }
+
+  std::string wrong_sums(const std::vector<float>& sums) {
+    worst_ = 0;
+    const double terms = static_cast<double>(taps_) * in_c();
+    for (size_t i = 0; i < sums.size(); ++i) {
+      const double allowed = 2 * (terms + 8) * std::ldexp(1.0, -23) * magnitude_[i];
+      const double error = std::fabs(static_cast<double>(sums[i]) - expected_[i]);
+      const double share = error == 0 ? 0 : error / allowed;
+      if (!(share <= worst_)) worst_ = share;
+    }
+    return worst_ <= 1 ? "" : ", sums are wrong";
+  }
+
+  std::string wrong_codes(const std::vector<float>& sums) {
+    const std::vector<uint8_t> codes = out_.read<uint8_t>();
+    const uint32_t bytes = work_.out.bits() / 8;
+    const QuickCodec codec = work_.out.codec();
+    EncodeStats events;
+    size_t wrong = 0;
+    for (size_t i = 0; i < sums.size(); ++i) {
+      const Encoded made = encode_even(codec, float_bits(sums[i]));
+      uint32_t code = 0;
+      std::memcpy(&code, &codes[i * bytes], bytes);
+      wrong += code != made.code ? 1 : 0;
+      events.overflow += made.event == RangeEvent::overflow ? 1 : 0;
+      events.underflow += made.event == RangeEvent::underflow ? 1 : 0;
+    }
+    return (wrong == 0 ? "" : fmt::format(", {} of {} codes are wrong", wrong, sums.size())) +
+           wrong_events(0, events, "results");
+  }
+
+  std::string wrong_events(size_t which, const EncodeStats& expected, std::string_view what) const {
+    const EncodeStats seen = stats_.read<EncodeStats>()[which];
+    if (seen.overflow == expected.overflow && seen.underflow == expected.underflow && seen.nan == 0)
+      return "";
+    return fmt::format(", events of {}: {} and {} instead of {} and {}", what, seen.overflow, seen.underflow,
+                       expected.overflow, expected.underflow);
+  }
+
+  Work work_;
+  std::vector<StencilPart> parts_;
+  uint32_t taps_;
+  std::vector<uint8_t> x_codes_, weight_codes_;
+  EncodeStats weight_events_ = {};
+  Memory x_, weight_;
+  size_t results_;
+  Memory out_, stats_, state_;
+  std::unique_ptr<Memory> image_;
+  std::vector<StencilTiling> tilings_;
+  std::vector<float> expected_, magnitude_;
+  double worst_ = 0;
+};
+
+std::string title(const Work& work, const Tile& tile) {
+  return fmt::format("{} {} x {} = {}, tiles of {} by {}", work.name, work.x.name, work.weight.name,
+                     work.out.name, tile.rows, tile.columns);
+}
+
+void check_all(const std::vector<Work>& all) {
+  for (const Work& work : all) {
+    Bench bench(work);
+    size_t fitted = 0;
+    for (const Tile& tile : kTiles) {
+      if (!bench.cut(tile)) continue;
+      ++fitted;
+      const std::string wrong = bench.wrong();
+      if (!wrong.empty()) ++failures;
+      fmt::print("{} {}: error {:.4f} of allowed{}\n", wrong.empty() ? "PASS" : "FAIL", title(work, tile),
+                 bench.worst(), wrong);
+      std::fflush(stdout);
+    }
+    if (fitted == 0) ++failures;
+  }
+}
+
+void time_all(const std::vector<Work>& all) {
+  for (const Work& work : all) {
+    Bench bench(work);
+    for (const Tile& tile : kTiles) {
+      if (tile.columns > 32 && tile.columns / 2 >= bench.out_c()) continue;
+      if (!bench.cut(tile)) continue;
+      bench.soil(0);
+      const double weights = milliseconds([&] { bench.prepare(); }),
+                   ms = milliseconds([&] { bench.run(false); });
+      fmt::print("{} {}: {:.4f} ms, {:.0f} TFLOP/s, weights {:.4f} ms\n", bench.chosen(tile) ? "*" : " ",
+                 title(work, tile), ms, bench.operations() / ms * 1e-9, weights);
+      std::fflush(stdout);
+    }
+  }
+}
+
+constexpr Format k434{"fp(4,3,4)"}, k520{"fp(5,2,0)"}, k690{"fp(6,9,0)"}, kBf16{"bf16"}, kE4m3{"e4m3"};
+
+std::vector<Work> checked() {
+  constexpr Feed k8 = Feed::bf16_from_8;
+  return {
+      {"one pixel", square(3, 1, 16, 16, 3, 1), false, k8, k434, k434, k434},
+      {"forward", {3, 5, 7, 16, 5, 7, 24, 3, 3, 1, 1, 1, 1}, false, k8, k434, k434, k434},
+      {"forward", square(5, 9, 48, 64, 3, 1), false, k8, k434, k434, k520, true},
+      {"forward", square(6, 16, 128, 128, 3, 1), false, k8, k434, k434, k434, true},
+      {"forward", square(7, 12, 80, 256, 3, 1), false, k8, k520, kE4m3, kE4m3, true},
+      {"5x5", square(4, 13, 32, 96, 5, 1), false, k8, k434, k434, kBf16},
+      {"stride 2", square(6, 16, 64, 128, 3, 2), false, k8, k434, k434, k434},
+      {"1x1 stride 2", square(6, 16, 64, 128, 1, 2), false, k8, k434, k434, k434, true},
+      {"1x1", square(6, 16, 64, 40, 1, 1), false, k8, k434, k434, k434},
+      {"gradient", square(6, 16, 64, 64, 3, 1), true, k8, k520, k434, k520},
+      {"gradient", square(6, 9, 16, 48, 3, 1), true, k8, k520, k434, k520, true},
+      {"gradient stride 2", square(6, 16, 64, 128, 3, 2), true, k8, k520, k434, k520, true},
+      {"gradient stride 2", square(5, 9, 24, 32, 3, 2), true, k8, k520, k434, k690},
+      {"gradient stride 3", square(5, 11, 32, 16, 5, 3), true, k8, k520, k434, k520},
+      {"gradient 1x1 stride 2", square(6, 16, 64, 128, 1, 2), true, k8, k520, k434, k520, true},
+      {"bf16", square(6, 16, 64, 64, 3, 1), false, Feed::bf16, kBf16, kBf16, kBf16, true},
+      {"bf16 8 channels", square(6, 16, 8, 64, 3, 1), false, Feed::bf16, kBf16, kBf16, kBf16},
+      {"bf16 gradient stride 2", square(6, 16, 64, 128, 3, 2), true, Feed::bf16, kBf16, kBf16, kBf16, true},
+      {"tf32", square(6, 16, 64, 64, 3, 1), false, Feed::tf32_from_8, k434, k690, k690},
+      {"tf32 gradient stride 2", square(6, 16, 64, 128, 3, 2), true, Feed::tf32_from_8, k520, k690, k690,
+       true},
+      {"tf32", square(6, 16, 64, 64, 3, 1), false, Feed::tf32_from_16, k690, k690, k690, true},
+      {"tf32 gradient", square(6, 16, 24, 40, 3, 1), true, Feed::tf32_from_16, k690, k690, k690},
+      {"tf32 16 channels", square(6, 16, 16, 16, 3, 1), false, Feed::tf32_from_16, k690, k690, k690},
+  };
+}
+
+// ResNet-18's layers with two batches, ResNet-20's with one.
+std::vector<Work> timed() {
+  std::vector<Work> all;
+  for (const uint32_t images : {1024u, 128u}) {
+    for (uint32_t layer = 0; layer < 4; ++layer) {
+      const uint32_t c = 64u << layer, size = 32u >> layer;
+      const StencilConv conv = square(images, size, c, c, 3, 1);
+      all.push_back({"forward", conv, false, Feed::bf16_from_8, k434, k434, k434, true});
+      all.push_back({"gradient", conv, true, Feed::bf16_from_8, k520, k434, k520, true});
+      all.push_back({"forward", conv, false, Feed::bf16, kBf16, kBf16, kBf16, true});
+      all.push_back({"forward", conv, false, Feed::tf32_from_16, k690, k690, k690, true});
+      all.push_back({"forward", conv, false, Feed::tf32_from_8, k434, k690, k690, true});
+      if (layer == 0) continue;
+      const StencilConv down = square(images, 2 * size, c / 2, c, 3, 2);
+      const StencilConv shortcut = square(images, 2 * size, c / 2, c, 1, 2);
+      all.push_back({"stride 2", down, false, Feed::bf16_from_8, k434, k434, k434, true});
+      all.push_back({"gradient stride 2", down, true, Feed::bf16_from_8, k520, k434, k520, true});
+      all.push_back({"gradient stride 2", down, true, Feed::bf16, kBf16, kBf16, kBf16, true});
+      all.push_back({"1x1 stride 2", shortcut, false, Feed::bf16_from_8, k434, k434, k434, true});
+      all.push_back({"gradient 1x1 stride 2", shortcut, true, Feed::bf16_from_8, k520, k434, k520, true});
+    }
+  }
+  for (uint32_t layer = 0; layer < 3; ++layer) {
+    const StencilConv conv = square(128, 32u >> layer, 16u << layer, 16u << layer, 3, 1);
+    all.push_back({"forward", conv, false, Feed::bf16_from_8, k434, k434, k434, true});
+  }
+  return all;
+}
+
+}  // namespace
+}  // namespace ulp::cuda
+
+int main(int argc, char** argv) {
+  try {
+    if (ulp::cuda::stencil_processors() == 0) ulp::fail("stencil_check", "not for this GPU");
+    if (argc > 1 && std::string_view(argv[1]) == "--speed") {
+      ulp::cuda::time_all(ulp::cuda::timed());
+    } else {
+      ulp::cuda::check_all(ulp::cuda::checked());
+      fmt::print("{} failures\n", ulp::cuda::failures);
+    }
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return 1;
+  }
+  return ulp::cuda::failures == 0 ? 0 : 1;
+}

@@ -1,0 +1,14 @@
+// Plain loops on the GPU that convolutions from codes to codes are held to: operands in fp32, sums in double.
+#pragma once
+
+#include <cstdint>
+
+#include "ulp/backend/cuda/stencil_tiling.h"
+
+namespace ulp::cuda {
+
+// Writes the results of a part, and the sums of its products' magnitudes. A transposed weight is stored as (in_c, taps, out_c).
+void naive_part(const StencilPart& part, uint32_t weight_taps, bool transposed, const float* x,
+                const float* weight, float* out, float* magnitude);
+
+}  // namespace ulp::cuda

@@ -1,0 +1,305 @@
+// Convolutions from codes to codes on a GPU: how they are cut, weights as blocks, parts of gradients, what is taken and what is not.
+// The kernel itself is loops here (fake_stencil.cc).
+#include "ulp/backend/cuda/stencil.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tests/conformance.h"
+#include "ulp/backend/cuda/families.h"
+#include "ulp/backend/cuda/stencil_tiling.h"
+#include "ulp/backend/ref/reference.h"
+
+namespace ulp::conformance {
+namespace {
+
+using cuda::Divisor;
+using cuda::Feed;
+using cuda::StencilConv;
+using cuda::StencilPart;
+using cuda::StencilShape;
+using cuda::StencilTiling;
+
+constexpr Feed kFeeds[] = {Feed::bf16_from_8, Feed::bf16, Feed::tf32_from_8, Feed::tf32_from_16};
+constexpr uint32_t kProcessors = 132;
+
+// These kernels, and the reference for all that they do not take.
+const Backend& stencils() {
+  static const Backend backend = [] {
+    const auto own = cuda::stencil_kernels(), grads = cuda::stencil_grad_kernels();
+    Backend made{"stencils", {own.begin(), own.end()}};
+    made.kernels.insert(made.kernels.end(), grads.begin(), grads.end());
+    const auto others = reference_kernels();
+    made.kernels.insert(made.kernels.end(), others.begin(), others.end());
+    return made;
+  }();
+  return backend;
+}
+
+// Formats follow from names: with names of their own, cases meet different ones.
+Case conv(const Shape& x, const ConvOptions& o) {
+  const std::string name = "conv" + shape_text(x) + "to" + std::to_string(o.out);
+  return {name, [=](Sketch& s) { s.train(conv2d(s.b, name, s.operand(x), o)); }};
+}
+
+// Tiles that are full and that are not; slabs of 16, 32 and 64 channels, with some missing; several chunks and tiles of columns; images
+// smaller than a tile and larger; parts of gradients with and without taps.
+const std::vector<Case>& convolutions() {
+  static const std::vector<Case> all = {
+      conv({1, 1, 1, 16}, {16, 3, 1, 1, 1, false}),
+      conv({3, 5, 7, 16}, {24, 3, 1, 1, 1, false}),
+      conv({2, 16, 17, 16}, {16, 3, 1, 1, 1, false}),
+      conv({5, 9, 9, 48}, {64, 3, 1, 1, 1, false}),
+      conv({2, 6, 5, 80}, {32, 3, 1, 1, 1, false}),
+      conv({2, 4, 4, 128}, {256, 1, 1, 0, 1, false}),
+      conv({3, 8, 9, 32}, {96, 3, 2, 1, 1, false}),
+      conv({3, 9, 8, 16}, {32, 1, 2, 0, 1, false}),
+      conv({2, 9, 9, 64}, {40, 5, 2, 2, 1, false}),
+      conv({2, 11, 10, 16}, {16, 2, 3, 0, 1, false}),
+      conv({2, 7, 7, 16}, {16, 3, 1, 0, 1, false}),
+      conv({3, 6, 6, 8}, {8, 3, 1, 1, 1, false}),
+      // Few channels, whose windows are gathered.
+      conv({3, 6, 5, 3}, {16, 3, 1, 1, 1, false}),
+      conv({2, 7, 8, 1}, {32, 5, 2, 2, 1, false}),
+  };
+  return all;
+}
+
+const Scheme& scheme_of(std::string_view name) {
+  return *std::find_if(schemes().begin(), schemes().end(),
+                       [&](const Scheme& one) { return one.name == name; });
+}
+
+// Formats for each way of feeding. At random: results that are rounded so are declined, weights are not.
+const std::vector<Scheme>& tested() {
+  static const std::vector<Scheme> all = [] {
+    std::vector<Scheme> made = {scheme_of("fp(6,9,0)"), scheme_of("fp(4,3,4)"), scheme_of("bf16"),
+                                scheme_of("mixed")};
+    made.push_back({"bf16 and fp(4,3,4)", {"bf16", "fp(4,3,4)"}});
+    made.push_back({"8 bits", {"fp(4,3,4)", "fp(5,2,0)"}, Round::nearest_even, false, Overflow::infinity});
+    made.push_back({"at random", {"fp32", "fp(4,3,4)"}, Round::stochastic});
+    made.push_back({"8 and 16 bits", {"fp(5,2,0)", "fp(6,9,0)", "fp16"}});
+    return made;
+  }();
+  return all;
+}
+
+TEST(Stencil, KeepsToTheReference) {
+  for (const Scheme& scheme : tested()) {
+    for (const Case& one : convolutions()) check(one, scheme, stencils());
+  }
+}
+
+// At random gradients of inputs are in codes, which are declined; gradients of weights in 16 bits are the library's.
+TEST(Stencil, IsReached) {
+  for (const Scheme& scheme : tested()) {
+    std::map<std::string_view, size_t> times;
+    for (const Case& one : convolutions()) {
+      for (const Checked& checked : reached(one, scheme, stencils())) {
+        if (checked.kernel == "stencil") ++times[checked.op];
+      }
+    }
+    EXPECT_GT(times["conv2d"], 0u) << scheme.name;
+    EXPECT_EQ(times["conv2d_grad_input"] > 0, scheme.name != "at random") << scheme.name;
+    const bool narrow = scheme.name == "fp(4,3,4)" || scheme.name == "bf16" || scheme.name == "8 bits" ||
+                        scheme.name == "bf16 and fp(4,3,4)";
+    if (narrow) {
+      EXPECT_GT(times["conv2d_grad_weight"], 0u) << scheme.name;
+    }
+  }
+}
+
+// Of the schemes that make test runs on all emulated kernels, one.
+TEST(Stencil, IsReachedInAMixture) {
+  std::vector<std::string_view> operators;
+  for (const Case& one : cases()) {
+    for (const Checked& checked : reached(one, scheme_of("mixed with infinities"), stencils())) {
+      if (checked.kernel == "stencil") operators.push_back(checked.op);
+    }
+  }
+  for (const std::string_view op : {"conv2d", "conv2d_grad_input"}) {
+    EXPECT_NE(std::find(operators.begin(), operators.end(), op), operators.end()) << op;
+  }
+}
+
+TEST(Stencil, DivisorsAreExact) {
+  constexpr uint32_t kEnd = uint32_t{1} << 31;
+  std::vector<uint32_t> divisors;
+  for (uint32_t d = 1; d <= 1100; ++d) divisors.push_back(d);
+  for (uint32_t bits = 10; bits < 31; ++bits) {
+    for (const uint32_t d : {(1u << bits) - 1, 1u << bits, (1u << bits) + 1, 3u << (bits - 1)}) {
+      if (d < kEnd) divisors.push_back(d);
+    }
+  }
+  divisors.push_back(kEnd - 1);
+  for (const uint32_t d : divisors) {
+    const Divisor divisor = Divisor::of(d);
+    // A quotient that is wrong is wrong next to a multiple, and the larger the multiple the sooner.
+    const uint32_t last = (kEnd - 1) / d;
+    for (const uint32_t q : {0u, 1u, 2u, last / 3, last / 2, last - 1, last}) {
+      if (q > last) continue;
+      for (const uint32_t n : {q * d - 1, q * d, q * d + 1, q * d + d - 1}) {
+        if (n < kEnd) {
+          EXPECT_EQ(divisor.quotient(n), n / d) << n << " / " << d;
+        }
+      }
+    }
+    EXPECT_EQ(divisor.quotient(kEnd - 1), (kEnd - 1) / d) << d;
+  }
+}
+
+TEST(Stencil, EveryWeightHasAPlaceOfItsOwn) {
+  for (const uint32_t columns : {32u, 64u, 128u}) {
+    for (const uint32_t channels : {16u, 32u, 64u}) {
+      for (const bool tf32 : {false, true}) {
+        std::vector<int> taken(columns * channels);
+        for (uint32_t n = 0; n < columns; ++n) {
+          for (uint32_t c = 0; c < channels; ++c) {
+            const uint32_t at = cuda::block_position(columns, channels, tf32, n, c);
+            ASSERT_LT(at, taken.size());
+            ++taken[at];
+          }
+        }
+        EXPECT_EQ(std::count(taken.begin(), taken.end(), 1), static_cast<ptrdiff_t>(taken.size()));
+      }
+    }
+  }
+}
+
+StencilConv square(uint32_t images, uint32_t size, uint32_t c, uint32_t k, uint32_t kernel, uint32_t stride,
+                   uint32_t padding) {
+  const uint32_t out = (size + 2 * padding - kernel) / stride + 1;
+  return {images, size, size, c, out, out, k, kernel, kernel, stride, stride, padding, padding};
+}
+
+// All pixels that a tile's results look at lie in its slab.
+void expect_covered(const StencilShape& shape, const StencilTiling& tiling, const std::string& what) {
+  cuda::StencilCall call;
+  call.shape = shape;
+  call.tiling = tiling;
+  cuda::complete(call, Feed::bf16, {});
+  const auto pixel = [&](uint32_t result, int64_t row, int64_t column) {
+    const uint32_t q = result % shape.out_w, p = result / shape.out_w % shape.out_h,
+                   image = result / shape.out_w / shape.out_h;
+    const int64_t y = int64_t{p} * shape.stride_h + row, x = int64_t{q} * shape.stride_w + column;
+    const bool inside = y >= 0 && x >= 0 && y < shape.in_h && x < shape.in_w;
+    return std::pair{inside, int64_t{image} * shape.in_h * shape.in_w + y * shape.in_w + x};
+  };
+  for (uint32_t result = 0; result < shape.results(); ++result) {
+    const int64_t first = pixel(result / tiling.rows * tiling.rows, 0, 0).second + call.lowest;
+    for (uint32_t tap = 0; tap < shape.taps(); ++tap) {
+      const auto [inside, at] =
+          pixel(result, shape.row[tap / shape.columns], shape.column[tap % shape.columns]);
+      if (!inside) continue;
+      ASSERT_GE(at, first) << what << " result " << result;
+      ASSERT_LT(at, first + tiling.slab_rows) << what << " result " << result;
+    }
+  }
+}
+
+TEST(Stencil, SlabsHaveEveryPixelOfTheirTile) {
+  size_t fitted = 0;
+  for (const uint32_t size : {1u, 2u, 3u, 7u, 8u, 13u, 32u}) {
+    for (const uint32_t kernel : {1u, 2u, 3u, 5u}) {
+      for (const uint32_t stride : {1u, 2u, 3u}) {
+        for (const uint32_t padding : {0u, 1u, 2u}) {
+          if (size + 2 * padding < kernel || size < stride) continue;
+          for (const uint32_t images : {1u, 5u, 19u}) {
+            const StencilConv conv = square(images, size, 16, 64, kernel, stride, padding);
+            std::vector<StencilPart> parts = cuda::gradient_parts(conv);
+            parts.push_back(cuda::forward_part(conv));
+            for (const StencilPart& part : parts) {
+              for (const uint32_t rows : {128u, 256u}) {
+                StencilTiling tiling;
+                tiling.rows = rows;
+                tiling.columns = 32;
+                // The gradient has 16 output channels.
+                if (!cuda::make_tiling(part.shape, Feed::bf16, kProcessors, tiling)) continue;
+                ++fitted;
+                EXPECT_GE(tiling.boxes * tiling.box_rows, tiling.slab_rows);
+                EXPECT_LE(tiling.box_rows, 256u);
+                expect_covered(part.shape, tiling,
+                               std::to_string(images) + " images of " + std::to_string(size) + " kernel " +
+                                   std::to_string(kernel) + " stride " + std::to_string(stride) +
+                                   " padding " + std::to_string(padding));
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(fitted, 1000u);
+}
+
+// Each of a weight's taps is in one part: so it is rounded, and counted, once.
+TEST(Stencil, PartsShareTheTaps) {
+  for (const uint32_t kernel : {1u, 2u, 3u, 4u, 5u}) {
+    for (const uint32_t stride : {1u, 2u, 3u}) {
+      for (const uint32_t padding : {0u, 1u, 2u}) {
+        std::vector<int> taken(kernel * kernel);
+        uint64_t results = 0;
+        for (const StencilPart& part : cuda::gradient_parts(square(2, 9, 16, 16, kernel, stride, padding))) {
+          for (uint32_t tap = 0; tap < part.shape.taps(); ++tap) ++taken.at(part.source[tap]);
+          results += part.shape.results();
+        }
+        EXPECT_EQ(taken, std::vector<int>(kernel * kernel, 1));
+        EXPECT_EQ(results, 2u * 9 * 9);
+      }
+    }
+  }
+}
+
+// What was quickest on an H200.
+TEST(Stencil, ChoosesTheQuickestTiling) {
+  const auto chosen = [](const StencilShape& shape, Feed feed = Feed::bf16_from_8) {
+    const auto tiling = cuda::choose_tiling(shape, feed, kProcessors);
+    return tiling ? std::pair{tiling->rows, tiling->columns} : std::pair{0u, 0u};
+  };
+  using Tile = std::pair<uint32_t, uint32_t>;
+  const auto forward = [&](uint32_t images, uint32_t size, uint32_t c, uint32_t k, uint32_t kernel,
+                           uint32_t stride) {
+    return cuda::forward_part(square(images, size, c, k, kernel, stride, kernel / 2)).shape;
+  };
+  for (const Feed feed : kFeeds) EXPECT_EQ(chosen(forward(1024, 32, 64, 64, 3, 1), feed), Tile(128, 64));
+  for (const Feed feed : kFeeds) EXPECT_EQ(chosen(forward(1024, 16, 128, 128, 3, 1), feed), Tile(256, 128));
+  for (const Feed feed : kFeeds) EXPECT_EQ(chosen(forward(1024, 4, 512, 512, 3, 1), feed), Tile(256, 128));
+  EXPECT_EQ(chosen(forward(1024, 32, 64, 128, 3, 2)), Tile(256, 128));
+  EXPECT_EQ(chosen(forward(1024, 32, 64, 128, 1, 2)), Tile(256, 128));
+  EXPECT_EQ(chosen(forward(128, 16, 128, 128, 3, 1)), Tile(256, 128));
+  EXPECT_EQ(chosen(forward(128, 8, 256, 256, 3, 1)), Tile(128, 128));
+  EXPECT_EQ(chosen(forward(128, 4, 512, 512, 3, 1)), Tile(128, 64));
+  EXPECT_EQ(chosen(forward(128, 32, 16, 16, 3, 1)), Tile(256, 32));
+  EXPECT_EQ(chosen(forward(128, 16, 32, 32, 3, 1)), Tile(128, 32));
+  EXPECT_EQ(chosen(forward(128, 8, 64, 64, 3, 1)), Tile(128, 32));
+  EXPECT_EQ(chosen(cuda::gradient_parts(square(1024, 32, 64, 128, 3, 2, 1))[3].shape), Tile(128, 64));
+  EXPECT_EQ(chosen(cuda::gradient_parts(square(1024, 16, 128, 256, 3, 2, 1))[3].shape), Tile(256, 128));
+  // Tiles with a row of so many pixels have no room.
+  EXPECT_EQ(chosen(forward(1, 4096, 64, 64, 3, 1)), Tile(0, 0));
+}
+
+TEST(Stencil, ResidentWeightsHaveABarrierEach) {
+  for (const uint32_t kernel : {1u, 3u, 5u}) {
+    for (const uint32_t c : {16u, 32u, 64u, 96u, 512u}) {
+      for (const uint32_t k : {16u, 32u, 64u}) {
+        for (const Feed feed : kFeeds) {
+          const StencilShape shape = cuda::forward_part(square(8, 8, c, k, kernel, 1, kernel / 2)).shape;
+          const auto tiling = cuda::choose_tiling(shape, feed, kProcessors);
+          ASSERT_TRUE(tiling);
+          EXPECT_LE(16 * (tiling->stages + tiling->slabs), 1024u);
+          EXPECT_LE(tiling->shared, 227u * 1024);
+          EXPECT_EQ(tiling->resident && tiling->stages != tiling->chunks * kernel * kernel, false);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ulp::conformance

@@ -1,0 +1,228 @@
+// The kernel of stencil.h as plain loops on the host, for tests without a GPU: the same tiles, slabs, offsets, blocks of weights and
+// codes, and results written by the same functions. It insists on what the hardware insists on.
+#include <cstring>
+#include <vector>
+
+#include "ulp/backend/cuda/launch.h"
+#include "ulp/backend/cuda/stencil.h"
+#include "ulp/backend/cuda/stencil_encode.h"
+#include "ulp/backend/cuda/stencil_grad.h"
+#include "ulp/base/error.h"
+
+namespace ulp::cuda {
+namespace {
+
+// A code as the tensor core sees it.
+float operand(const StencilCall& call, Feed feed, const uint8_t* at) {
+  uint16_t code = 0;
+  std::memcpy(&code, at, feed_bytes(feed));
+  if (feed == Feed::bf16) return bits_float(uint32_t{code} << 16);
+  if (feed == Feed::bf16_from_8) {
+    const auto wide = static_cast<uint32_t>(static_cast<int32_t>(static_cast<int8_t>(code)));
+    return bits_float((wide << call.shift & call.mask & 0xFFFFu) << 16);
+  }
+  const uint32_t top = uint32_t{code} << (32 - 8 * feed_bytes(feed));
+  const uint32_t placed = static_cast<uint32_t>(static_cast<int32_t>(top) >> call.shift) & call.mask;
+  const float value = bits_float(placed) * call.factor;
+  if ((float_bits(value) & 0x1FFFu) != 0) fail("fake", "tf32 does not hold a number");
+  return value;
+}
+
+float weight(const StencilCall& call, Feed feed, const uint8_t* block, uint32_t n, uint32_t c) {
+  const bool tf32 = feeds_tf32(feed);
+  const uint32_t at = block_position(call.tiling.columns, call.tiling.channels, tf32, n, c);
+  uint32_t bits = 0;
+  std::memcpy(&bits, block + at * (tf32 ? 4 : 2), tf32 ? 4 : 2);
+  return bits_float(tf32 ? bits : bits << 16);
+}
+
+class Loops {
+ public:
+  Loops(const StencilCall& call, Feed feed, const uint8_t* in) : call_(call), feed_(feed), in_(in) {
+    row_bytes_ = tiling_.channels * feed_bytes(feed);
+    slab_rows_ = tiling_.boxes * tiling_.box_rows;
+    if ((reinterpret_cast<uintptr_t>(in) | reinterpret_cast<uintptr_t>(call.image) |
+         shape_.in_c * feed_bytes(feed)) %
+            16 !=
+        0)
+      fail("fake", "images or weights are not aligned to 16 bytes");
+    if (tiling_.box_rows > 256 || tiling_.box_rows % 8 != 0 || slab_rows_ < tiling_.slab_rows)
+      fail("fake", "a box that the copy engine does not take");
+  }
+
+  void run(RangeCount& seen) {
+    for (uint32_t tile = 0; tile < tiling_.row_tiles * tiling_.column_tiles; ++tile) {
+      const uint32_t first = tile / tiling_.column_tiles * tiling_.rows, column = tile % tiling_.column_tiles;
+      std::vector<float> sums(size_t{tiling_.rows} * tiling_.columns);
+      const Place start = place(first);
+      for (uint32_t chunk = 0; chunk < tiling_.chunks && shape_.taps() != 0; ++chunk) {
+        fill_slab(start.pixel + call_.lowest, chunk);
+        for (uint32_t row = 0; row < tiling_.rows && first + row < shape_.results(); ++row) {
+          add(place(first + row), start.pixel + call_.lowest, column, chunk, &sums[row * tiling_.columns]);
+        }
+      }
+      for (uint32_t row = 0; row < tiling_.rows && first + row < shape_.results(); ++row) {
+        write(place(first + row), column, &sums[row * tiling_.columns], seen);
+      }
+    }
+  }
+
+ private:
+  struct Place {
+    uint32_t image, p, q;
+    int32_t pixel;  // without a tap
+  };
+  Place place(uint32_t result) const {
+    const uint32_t image = call_.area.quotient(result), rest = result - image * call_.area.divisor;
+    const uint32_t p = call_.width.quotient(rest), q = rest - p * call_.width.divisor;
+    return {image, p, q,
+            static_cast<int32_t>((image * shape_.in_h + p * shape_.stride_h) * shape_.in_w +
+                                 q * shape_.stride_w)};
+  }
+
+  // As the copy engine does it: what lies outside of the tensor is 0.
+  void fill_slab(int64_t first, uint32_t chunk) {
+    slab_.assign(size_t{slab_rows_} * row_bytes_, 0);
+    const auto pixels = int64_t{shape_.images} * shape_.in_h * shape_.in_w;
+    const uint32_t bytes = feed_bytes(feed_), c = chunk * tiling_.channels;
+    const uint32_t there = std::min(tiling_.channels, shape_.in_c - c);
+    for (uint32_t row = 0; row < slab_rows_; ++row) {
+      const int64_t pixel = first + row;
+      if (pixel < 0 || pixel >= pixels) continue;
+      std::memcpy(&slab_[size_t{row} * row_bytes_],
+                  in_ + (static_cast<uint64_t>(pixel) * shape_.in_c + c) * bytes, size_t{there} * bytes);
+    }
+  }
+
+  void add(const Place& at, int32_t slab_first, uint32_t column, uint32_t chunk, float* sums) const {
+    for (uint32_t tap = 0; tap < shape_.taps(); ++tap) {
+      const uint32_t y = at.p * shape_.stride_h + static_cast<uint32_t>(shape_.row[tap / shape_.columns]),
+                     x = at.q * shape_.stride_w + static_cast<uint32_t>(shape_.column[tap % shape_.columns]);
+      if (y >= shape_.in_h || x >= shape_.in_w) continue;
+      const int64_t from = int64_t{at.pixel - slab_first} * row_bytes_ + call_.offset[tap];
+      if (from < 0 || from + row_bytes_ > int64_t{tiling_.slab_rows} * row_bytes_)
+        fail("fake", "a pixel outside of its slab");
+      const uint8_t* block = call_.image + (size_t{column * tiling_.chunks + chunk} * shape_.taps() + tap) *
+                                               tiling_.block_bytes(feed_);
+      for (uint32_t c = 0; c < tiling_.channels; ++c) {
+        const float a = operand(call_, feed_, &slab_[static_cast<size_t>(from) + c * feed_bytes(feed_)]);
+        for (uint32_t n = 0; n < tiling_.columns; ++n) {
+          // One rounding, as products are exact.
+          sums[n] = static_cast<float>(static_cast<double>(a) * weight(call_, feed_, block, n, c) + sums[n]);
+        }
+      }
+    }
+  }
+
+  void write(const Place& at, uint32_t column, const float* sums, RangeCount& seen) const {
+    const uint64_t pixel =
+        (uint64_t{at.image} * shape_.full_h + at.p * shape_.step_h + shape_.first_h) * shape_.full_w +
+        at.q * shape_.step_w + shape_.first_w;
+    for (uint32_t t = 0; t < 4; ++t) {
+      const uint32_t channel = column * tiling_.columns + t * (tiling_.columns / 4);
+      if (channel >= shape_.out_c) continue;
+      const uint64_t element = pixel * shape_.out_c + channel;
+      const float* own = sums + t * (tiling_.columns / 4);
+      switch (tiling_.columns) {
+        case 32:
+          store<8>(element, own, seen);
+          break;
+        case 64:
+          store<16>(element, own, seen);
+          break;
+        case 128:
+          store<32>(element, own, seen);
+          break;
+        default:
+          fail("fake", "{} columns", tiling_.columns);
+      }
+    }
+  }
+  template <int n>
+  void store(uint64_t element, const float* sums, RangeCount& seen) const {
+    float x[n];
+    std::memcpy(x, sums, sizeof x);
+    store_sums(call_.out, call_.rounder, element, x, seen);
+  }
+
+  const StencilCall& call_;
+  const StencilShape& shape_ = call_.shape;
+  const StencilTiling& tiling_ = call_.tiling;
+  Feed feed_;
+  const uint8_t* in_;
+  uint32_t row_bytes_, slab_rows_;
+  std::vector<uint8_t> slab_;
+};
+
+// A code where bf16 has it, with what its exponent lacks; bf16 as it is.
+float placed(const uint8_t* at, uint32_t bytes, uint32_t shift, uint32_t mask) {
+  uint16_t code = 0;
+  std::memcpy(&code, at, bytes);
+  if (bytes == 2) return bits_float(uint32_t{code} << 16);
+  const auto wide = static_cast<uint32_t>(static_cast<int32_t>(static_cast<int8_t>(code)));
+  return bits_float((wide << shift & mask & 0xFFFFu) << 16);
+}
+
+// A number that bf16 must hold.
+float as_bf16(float x) {
+  if ((float_bits(x) & 0xFFFFu) != 0 || float_bits(x) << 1 >= 0xFF000000u)
+    fail("fake", "bf16 does not hold a number");
+  return x;
+}
+
+// A piece of the batch of a weight's gradient.
+void sum_piece(const GradCall& call, const uint8_t* in, const uint8_t* grad, uint32_t piece, float* part) {
+  const StencilShape& shape = call.shape;
+  const uint32_t begin = piece * call.tiling.each * kGradPixels;
+  const auto end =
+      static_cast<uint32_t>(std::min<uint64_t>(begin + call.tiling.each * kGradPixels, shape.results()));
+  const float lift[2] = {bits_float(call.lift[0] << 16), bits_float(call.lift[1] << 16)};
+  for (uint32_t k = 0; k < shape.out_c; ++k) {
+    for (uint32_t tap = 0; tap < shape.taps(); ++tap) {
+      for (uint32_t c = 0; c < shape.in_c; ++c) {
+        float sum = 0;
+        for (uint32_t result = begin; result < end; ++result) {
+          const uint32_t image = call.area.quotient(result), rest = result - image * call.area.divisor;
+          const uint32_t p = call.width.quotient(rest), q = rest - p * call.width.divisor;
+          const uint32_t y = p * shape.stride_h + static_cast<uint32_t>(shape.row[tap / shape.columns]),
+                         x = q * shape.stride_w + static_cast<uint32_t>(shape.column[tap % shape.columns]);
+          if (y >= shape.in_h || x >= shape.in_w) continue;
+          const uint64_t pixel = (uint64_t{image} * shape.in_h + y) * shape.in_w + x;
+          const float a = placed(in + (pixel * shape.in_c + c) * call.in_bytes, call.in_bytes, call.in_shift,
+                                 call.in_mask);
+          const float b = placed(grad + (uint64_t{result} * shape.out_c + k) * call.out_bytes, call.out_bytes,
+                                 call.out_shift, call.out_mask);
+          const float lifted = call.out_bytes == 2 ? b : as_bf16(as_bf16(b * lift[0]) * lift[1]);
+          sum = static_cast<float>(static_cast<double>(a) * lifted + sum);
+        }
+        part[(uint64_t{k} * shape.taps() + tap) * shape.in_c + c] = sum * call.factor;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void run_grad(const GradCall& call, const uint8_t* in, const uint8_t* grad, Stream) {
+  if (call.shape.in_c * call.in_bytes % 16 != 0 || call.shape.out_c * call.out_bytes % 16 != 0)
+    fail("fake", "a pixel is not whole pieces of 16 bytes");
+  const uint64_t elements = uint64_t{call.shape.out_c} * call.shape.taps() * call.shape.in_c;
+  for (uint32_t piece = 0; piece < call.tiling.pieces; ++piece) {
+    sum_piece(call, in, grad, piece, call.parts + piece * elements);
+  }
+}
+
+uint32_t stencil_processors() { return 132; }
+
+void run_stencil(const StencilCall& call, Feed feed, const uint8_t* in, Stream) {
+  RangeCount seen;
+  Loops(call, feed, in).run(seen);
+  if (call.out.stats == nullptr) return;
+  EncodeStats& stats = *call.out.stats;
+  stats.overflow += seen.overflow;
+  stats.underflow += seen.underflow;
+  stats.nan += seen.nan;
+  stats.amax = std::max(stats.amax, bits_float(seen.amax));
+}
+
+}  // namespace ulp::cuda

@@ -1,0 +1,248 @@
+// The tasks of stencil.h.
+#include "ulp/backend/cuda/stencil.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "ulp/backend/cuda/families.h"
+#include "ulp/backend/cuda/operands.h"
+#include "ulp/backend/cuda/staged.h"
+#include "ulp/backend/cuda/stencil_tiling.h"
+#include "ulp/backend/cuda/units.h"
+#include "ulp/base/error.h"
+
+namespace ulp::cuda {
+namespace {
+
+// A convolution as the kernels do it.
+struct Described {
+  Feed feed = Feed::bf16;
+  float factor = 1;  // of weights
+  bool gradient = false;
+  StencilConv conv;  // after gathering, if anything is gathered
+  std::optional<Gathered> gathered;
+  std::vector<StencilPart> parts;
+  std::vector<StencilTiling> tilings;
+};
+
+// The format with all numbers times 2^power.
+FloatFormat scaled_by(FloatFormat format, int power) {
+  format.bias = static_cast<int16_t>(format.bias - power);
+  return format;
+}
+
+// How codes of x meet weights that are numbers of `weight`, each product exact.
+std::string choose_feed(const Operand& x, const FloatFormat& weight, Described& made) {
+  const FloatFormat& format = *x.format();
+  const QuickCodec& codec = x.form().stored.codec;
+  if (format == operand_format(Unit::bf16)) {
+    made.feed = Feed::bf16;
+    return why_not_held(Unit::bf16, weight);
+  }
+  if (format.specials != Specials::none)
+    return fmt::format("codes of {} may be special", format_name(format));
+  if (format.bits() == 8) {
+    // As bf16 a code has bf16's bias: what is missing is in the weights, which must have room for it.
+    const int power = operand_format(Unit::bf16).bias - format.bias;
+    if (power >= -126 && power <= 127 && holds(Unit::bf16, weight) &&
+        holds(Unit::bf16, scaled_by(weight, power))) {
+      made.feed = Feed::bf16_from_8;
+      made.factor = bits_float(static_cast<uint32_t>(power + 127) << 23);
+      return "";
+    }
+    made.feed = Feed::tf32_from_8;
+  } else if (format.bits() == 16) {
+    made.feed = Feed::tf32_from_16;
+  } else {
+    return "codes are not of 8 or 16 bits";
+  }
+  if (!codec.short_out || 32 - format.bits() < static_cast<int>(codec.shift))
+    return fmt::format("{} is no part of an fp32 pattern", format_name(format));
+  if (std::string why = why_not_held(Unit::tf32, format); !why.empty()) return why;
+  return why_not_held(Unit::tf32, weight);
+}
+
+StencilConv extents(const Problem& problem, bool gradient) {
+  const Node& node = problem.root();
+  const Shape &first = problem.shape(node.in[0]), &weight = problem.shape(node.in[1]),
+              &made = problem.shape(node.out[0]);
+  const Shape &x = gradient ? made : first, &out = gradient ? first : made;
+  const auto number = [](int64_t value) { return static_cast<uint32_t>(value); };
+  const auto attribute = [&](std::string_view name) { return number(node.attrs.integer(name)); };
+  return {number(x.n()),         number(x.h()),         number(x.w()),         number(x.c()),
+          number(out.h()),       number(out.w()),       number(out.c()),       number(weight[1]),
+          number(weight[2]),     attribute("stride_h"), attribute("stride_w"), attribute("padding_h"),
+          attribute("padding_w")};
+}
+
+std::string describe_shape(const Problem& problem, Described& made) {
+  const Node& node = problem.root();
+  if (node.in.size() > 2) return "it adds no bias";
+  if (node.attrs.integer("groups") != 1) return "it has groups";
+  const Shape &weight = problem.shape(node.in[1]), &in = problem.shape(node.in[0]),
+              &out = problem.shape(node.out[0]);
+  if (weight[1] > kMostTaps || weight[2] > kMostTaps)
+    return fmt::format("its kernel is larger than {}x{}", kMostTaps, kMostTaps);
+  if (std::max(in.n() * in.h() * in.w(), out.n() * out.h() * out.w()) >> 31 != 0)
+    return "it has too many pixels";
+  made.gradient = node.op->name == "conv2d_grad_input";
+  const StencilConv& conv = made.conv = extents(problem, made.gradient);
+  const uint64_t parts = made.gradient ? uint64_t{conv.stride_h} * conv.stride_w : 1;
+  if (parts > kMostParts) return "its stride is too large";
+  if (made.gradient && (conv.h < conv.stride_h || conv.w < conv.stride_w))
+    return "its images are smaller than its stride";
+  return "";
+}
+
+// Why the kernels cannot do it; "", and how they do it.
+std::string describe(const Problem& problem, Described& made) {
+  if (std::string why = takes_one_node(problem); !why.empty()) return why;
+  if (problem.plan.accumulator) return "it adds up in fp32 alone";
+  if (!problem.plan.units.tensor_core) return "tensor cores are off";
+  const uint32_t processors = stencil_processors();
+  if (processors == 0) return "the GPU has no such tensor cores";
+  if (std::string why = describe_shape(problem, made); !why.empty()) return why;
+  const Node& node = problem.root();
+
+  const Operand x(problem, node.in[0]), weight(problem, node.in[1]);
+  if (!x.plain()) return "images are not stored as plain codes";
+  if (!weight.format() || !weight.in_groups()) return "the weight is exact in fp32 alone";
+  if (std::string why = choose_feed(x, *weight.format(), made); !why.empty()) return why;
+
+  const Result result(problem, node, node.out[0]);
+  const WriteView& out = result.form();
+  if (!result.by_vectors()) return "the result is not stored as codes of 8 or 16 bits, or in fp32";
+  if (!out.stored.fp32 && !make_rounder(false, out.stored.codec, out.mode, out.number).quick)
+    return "the result is not rounded to nearest even in a few steps";
+
+  // Copies take whole pieces of 16 bytes, threads write groups.
+  if (!made.gradient && made.conv.c % (16 / feed_bytes(made.feed)) != 0) {
+    made.gathered = gathered(made.conv);
+    if (made.gathered && made.gathered->bytes(feed_bytes(made.feed)) > problem.plan.workspace)
+      return "what is gathered takes too much workspace";
+    if (made.gathered) made.conv = made.gathered->conv;
+  }
+  const uint32_t in_c = made.gradient ? made.conv.k : made.conv.c,
+                 out_c = made.gradient ? made.conv.c : made.conv.k, granule = 16 / feed_bytes(made.feed);
+  if (in_c % granule != 0 || out_c % kGroup != 0) {
+    return fmt::format("{} and {} channels are not multiples of {} and {}", in_c, out_c, granule, kGroup);
+  }
+  made.parts = made.gradient ? gradient_parts(made.conv) : std::vector{forward_part(made.conv)};
+  for (const StencilPart& part : made.parts) {
+    const std::optional<StencilTiling> tiling = choose_tiling(part.shape, made.feed, processors);
+    if (!tiling) return "the pixels of a tile do not fit in shared memory, or are not in order";
+    made.tilings.push_back(*tiling);
+  }
+  return "";
+}
+
+class StencilTask : public Task {
+ public:
+  StencilTask(const Problem& problem, const Described& made)
+      : feed_(made.feed),
+        x_(problem, problem.root().in[0]),
+        weight_(problem, problem.root().in[1]),
+        result_(problem, problem.root(), problem.root().out[0]) {
+    const StencilConv& conv = made.conv;
+    weights_.out_c = made.gradient ? conv.c : conv.k;
+    weights_.in_c = made.gradient ? conv.k : conv.c;
+    weights_.weight_taps = conv.kernel_h * conv.kernel_w;
+    gathered_ = made.gathered;
+    weights_.transposed = made.gradient;
+    weights_.tf32 = feeds_tf32(feed_);
+    weights_.factor = made.factor;
+    weights_.images = static_cast<uint32_t>(made.parts.size());
+    const WriteView& out = result_.form();
+    Workspace book;
+    for (size_t i = 0; i < made.parts.size(); ++i) {
+      const StencilPart& part = made.parts[i];
+      weights_.image[i] = weight_image(part, made.tilings[i], nullptr);
+      images_.push_back(book.book(made.tilings[i].image_bytes(feed_, part.shape.taps()), 1));
+      StencilCall& call = calls_.emplace_back();
+      call.shape = part.shape;
+      call.tiling = made.tilings[i];
+      call.rounder = make_rounder(out.stored.fp32, out.stored.codec, out.mode, out.number);
+      complete(call, feed_, x_.form().stored.codec);
+    }
+    if (gathered_) {
+      codes_ = book.book(uint64_t{conv.images} * conv.h * conv.w * conv.c, feed_bytes(feed_));
+      padded_ = book.book(uint64_t{conv.k} * conv.c);
+      convert_ = book.book(1, kConvertSpace);
+    }
+    workspace_ = book.bytes();
+    const StencilTiling& tiling = made.tilings.back();
+    note_ = fmt::format("{}: {} as it lies; tiles of {} by {}{}", feeds_tf32(feed_) ? "tf32" : "bf16",
+                        format_name(*x_.format()), tiling.rows, tiling.columns,
+                        gathered_           ? ", gathered"
+                        : calls_.size() > 1 ? fmt::format(", in {} parts", calls_.size())
+                                            : "");
+  }
+
+  void run(const RunContext& context) override {
+    StencilWeights weights = weights_;
+    weights.view = weight_.view(context);
+    weights.state = context.state;
+    const uint8_t* in = context.bytes(x_.id());
+    if (gathered_) {
+      uint8_t* codes = context.workspace + codes_;
+      gather_codes(in, feed_bytes(feed_), gathered_->window, gathered_->conv.images, gathered_->padded, codes,
+                   context.stream);
+      in = codes;
+      float* padded = floats(context, padded_);
+      decode(weights.view, context.state, {0, weights.out_c, gathered_->channels, gathered_->padded},
+             Target::fp32, padded, context.workspace + convert_, context.stream);
+      weights.view = {};
+      weights.view.stored = array_view(padded, uint64_t{weights.out_c} * weights.in_c);
+    }
+    for (size_t i = 0; i < images_.size(); ++i) {
+      weights.image[i].to = reinterpret_cast<uint32_t*>(context.workspace + images_[i]);
+    }
+    prepare_weights(weights, context.stream);
+    for (size_t i = 0; i < calls_.size(); ++i) {
+      StencilCall call = calls_[i];
+      call.image = context.workspace + images_[i];
+      call.out = result_.view(context);
+      run_stencil(call, feed_, in, context.stream);
+    }
+  }
+
+  std::string note() const override { return note_; }
+
+ private:
+  Feed feed_;
+  Operand x_, weight_;
+  Result result_;
+  StencilWeights weights_;  // but for where they lie
+  std::optional<Gathered> gathered_;
+  size_t codes_ = 0, padded_ = 0, convert_ = 0;  // what is gathered; the weight, padded like it
+  std::vector<size_t> images_;
+  std::vector<StencilCall> calls_;
+  std::string note_;
+};
+
+std::string why_not(const Problem& problem) {
+  Described made;
+  return describe(problem, made);
+}
+
+std::unique_ptr<Task> make(const Problem& problem) {
+  Described made;
+  if (const std::string why = describe(problem, made); !why.empty())
+    fail("cuda", "{}: {}", problem.root().name, why);
+  return std::make_unique<StencilTask>(problem, made);
+}
+
+}  // namespace
+
+std::span<const KernelDef> stencil_kernels() {
+  static constexpr KernelDef kKernels[] = {
+      {"conv2d", "stencil", why_not, make},
+      {"conv2d_grad_input", "stencil", why_not, make},
+  };
+  return kKernels;
+}
+
+}  // namespace ulp::cuda

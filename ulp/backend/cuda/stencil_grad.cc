@@ -1,0 +1,222 @@
+// The tasks of stencil_grad.h.
+#include "ulp/backend/cuda/stencil_grad.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "ulp/backend/cuda/families.h"
+#include "ulp/backend/cuda/operands.h"
+#include "ulp/backend/cuda/staged.h"
+#include "ulp/backend/cuda/stencil_tiling.h"
+#include "ulp/backend/cuda/units.h"
+#include "ulp/base/error.h"
+
+namespace ulp::cuda {
+namespace {
+
+constexpr uint32_t kUnit = 16;          // channels that a warp sums for
+constexpr size_t kShared = 227 * 1024;  // bytes that a block may have
+constexpr uint32_t kMostGradStages = 6;
+
+// The bytes of a code that the kernel reads; or why it does not.
+std::string code_bytes(const Operand& operand, uint32_t& bytes) {
+  if (!operand.plain()) return "it is not stored as plain codes";
+  const FloatFormat& format = *operand.format();
+  bytes = static_cast<uint32_t>(format.bits()) / 8;
+  if (format == operand_format(Unit::bf16)) return "";
+  if (format.bits() != 8) return fmt::format("{} is neither bf16 nor of 8 bits", format_name(format));
+  if (format.specials != Specials::none)
+    return fmt::format("codes of {} may be special", format_name(format));
+  // What a code lacks in bf16's place must be a power of two that there is.
+  if (!operand.form().stored.codec.short_out)
+    return fmt::format("{} is no part of a bf16 pattern", format_name(format));
+  return why_not_held(Unit::bf16, format);
+}
+
+std::string describe(const Problem& problem, GradCall& made, std::optional<Gathered>& few) {
+  if (std::string why = takes_one_node(problem); !why.empty()) return why;
+  if (problem.plan.accumulator) return "it adds up in fp32 alone";
+  if (!problem.plan.units.tensor_core) return "tensor cores are off";
+  const uint32_t processors = stencil_processors();
+  if (processors == 0) return "the GPU has no such tensor cores";
+  const Node& node = problem.root();
+  if (node.attrs.integer("groups") != 1) return "it has groups";
+  const Shape &x = problem.shape(node.in[0]), &grad = problem.shape(node.in[1]),
+              &weight = problem.shape(node.out[0]);
+  if (weight[1] > kGradTaps || weight[2] > kGradTaps)
+    return fmt::format("its kernel is larger than {}x{}", kGradTaps, kGradTaps);
+  if (std::max(x.n() * x.h() * x.w(), grad.n() * grad.h() * grad.w()) >> 31 != 0)
+    return "it has too many pixels";
+  const auto number = [](int64_t value) { return static_cast<uint32_t>(value); };
+  const auto attribute = [&](std::string_view name) { return number(node.attrs.integer(name)); };
+  StencilConv conv{number(x.n()),         number(x.h()),         number(x.w()),
+                   number(x.c()),         number(grad.h()),      number(grad.w()),
+                   number(grad.c()),      number(weight[1]),     number(weight[2]),
+                   attribute("stride_h"), attribute("stride_w"), attribute("padding_h"),
+                   attribute("padding_w")};
+  const Operand in(problem, node.in[0]), out(problem, node.in[1]);
+  if (std::string why = code_bytes(in, made.in_bytes); !why.empty()) return why;
+  if (std::string why = code_bytes(out, made.out_bytes); !why.empty()) return why;
+  // What an 8-bit input lacks is given to the gradient, which bf16 has no room for: products would be subnormal.
+  if (made.in_bytes == 1 && made.out_bytes == 2) return "8-bit inputs want 8-bit gradients";
+  if (conv.c % kUnit != 0) {
+    few = gathered(conv);
+    if (few && few->bytes(made.in_bytes) > problem.plan.workspace)
+      return "what is gathered takes too much workspace";
+    if (few) conv = few->conv;
+  }
+  made.shape = forward_part(conv).shape;
+  if (conv.c % kUnit != 0 || conv.k % (16 / made.out_bytes) != 0) {
+    return fmt::format("{} and {} channels are not multiples of {} and {}", conv.c, conv.k, kUnit,
+                       16 / made.out_bytes);
+  }
+  if (!Result(problem, node, node.out[0]).in_groups()) return "the result is not stored by groups";
+  const std::optional<GradTiling> tiling =
+      make_grad_tiling(made.shape, made.in_bytes, made.out_bytes, processors);
+  if (!tiling) return "the pixels of a tile do not fit in shared memory, or are not in order";
+  made.tiling = *tiling;
+  return "";
+}
+
+class GradTask : public Task {
+ public:
+  GradTask(const Problem& problem, const GradCall& made, const std::optional<Gathered>& few)
+      : call_(made),
+        gathered_(few),
+        in_(problem, problem.root().in[0]),
+        grad_(problem, problem.root().in[1]),
+        result_(problem, problem.root(), problem.root().out[0]) {
+    complete(call_, in_.form().stored.codec, grad_.form().stored.codec);
+    Workspace book;
+    elements_ = uint64_t{call_.shape.out_c} * call_.shape.taps() * call_.shape.in_c;
+    parts_ = book.book(call_.tiling.pieces * elements_);
+    if (gathered_) {
+      const StencilConv& conv = gathered_->conv;
+      codes_ = book.book(uint64_t{conv.images} * conv.h * conv.w * conv.c, call_.in_bytes);
+      padded_ = book.book(elements_);
+      convert_ = book.book(1, kConvertSpace);
+    }
+    workspace_ = book.bytes();
+    note_ = fmt::format("bf16: {} and {} as they lie; {} pieces of the batch", format_name(*in_.format()),
+                        format_name(*grad_.format()), call_.tiling.pieces);
+  }
+
+  void run(const RunContext& context) override {
+    GradCall call = call_;
+    call.parts = floats(context, parts_);
+    const uint8_t* in = context.bytes(in_.id());
+    if (gathered_) {
+      uint8_t* codes = context.workspace + codes_;
+      gather_codes(in, call.in_bytes, gathered_->window, gathered_->conv.images, gathered_->padded, codes,
+                   context.stream);
+      in = codes;
+    }
+    run_grad(call, in, context.bytes(grad_.id()), context.stream);
+    PartSums sums{call.parts, call.tiling.pieces, elements_, result_.view(context), context.state};
+    if (gathered_) {
+      sums.out = {};
+      sums.out.stored = array_view(floats(context, padded_), elements_);
+    }
+    add_parts(sums, context.stream);
+    if (gathered_) {
+      encode(result_.view(context), context.state,
+             {0, call.shape.out_c, gathered_->channels, gathered_->padded}, floats(context, padded_),
+             context.workspace + convert_, context.stream);
+    }
+  }
+
+  std::string note() const override { return note_; }
+
+ private:
+  GradCall call_;
+  std::optional<Gathered> gathered_;
+  Operand in_, grad_;
+  Result result_;
+  uint64_t elements_ = 0;
+  size_t parts_ = 0, codes_ = 0, padded_ = 0, convert_ = 0;
+  std::string note_;
+};
+
+std::string why_not(const Problem& problem) {
+  GradCall made;
+  std::optional<Gathered> few;
+  return describe(problem, made, few);
+}
+
+std::unique_ptr<Task> make(const Problem& problem) {
+  GradCall made;
+  std::optional<Gathered> few;
+  if (const std::string why = describe(problem, made, few); !why.empty())
+    fail("cuda", "{}: {}", problem.root().name, why);
+  return std::make_unique<GradTask>(problem, made, few);
+}
+
+}  // namespace
+
+std::optional<GradTiling> make_grad_tiling(const StencilShape& shape, uint32_t in_bytes, uint32_t out_bytes,
+                                           uint32_t processors) {
+  const std::optional<uint32_t> rows = slab_rows(shape, kGradPixels);
+  if (!rows) return std::nullopt;
+  const auto width = [](uint32_t channels) { return channels > 32 ? 64u : channels > 16 ? 32u : 16u; };
+  GradTiling tiling;
+  tiling.inputs = width(shape.in_c);
+  tiling.outputs = width(shape.out_c);
+  tiling.input_tiles = (shape.in_c + tiling.inputs - 1) / tiling.inputs;
+  tiling.output_tiles = (shape.out_c + tiling.outputs - 1) / tiling.outputs;
+  tiling.tiles = static_cast<uint32_t>((shape.results() + kGradPixels - 1) / kGradPixels);
+  // A block for each processor.
+  const uint32_t wanted =
+      std::clamp(processors / (tiling.input_tiles * tiling.output_tiles), 1u, tiling.tiles);
+  tiling.each = (tiling.tiles + wanted - 1) / wanted;
+  tiling.pieces = (tiling.tiles + tiling.each - 1) / tiling.each;
+  const uint32_t boxes = (*rows + 255) / 256, each = (*rows + boxes - 1) / boxes;
+  tiling.slab_rows = (each + 7) / 8 * 8 * boxes;
+  if (tiling.slab_rows > 0xFFFF) return std::nullopt;  // tables have 16 bits for a row
+  const auto whole = [](size_t bytes) { return (bytes + 1023) / 1024 * 1024; };
+  const size_t stage = whole(size_t{tiling.slab_rows} * tiling.inputs * in_bytes) +
+                       whole(size_t{kGradPixels} * tiling.outputs * out_bytes) +
+                       kGradPixels * sizeof(uint32_t);
+  // Gradients as bf16, a row of zeros, barriers.
+  const size_t beside = size_t{kGradCopies} * kGradPixels * tiling.outputs * 2 + 16 + 1024;
+  if (beside + 2 * stage > kShared) return std::nullopt;
+  tiling.stages = static_cast<uint32_t>(std::min<size_t>((kShared - beside) / stage, kMostGradStages));
+  tiling.shared = beside + tiling.stages * stage;
+  return tiling;
+}
+
+void complete(GradCall& call, const QuickCodec& in, const QuickCodec& out) {
+  const StencilShape& shape = call.shape;
+  const auto shift_of = [](const QuickCodec& codec) { return static_cast<uint32_t>(7 - codec.spec.man); };
+  const auto mask = [](uint32_t shift) { return (0x8000u | 0x7Fu << shift) * 0x00010001u; };
+  const auto twice = [](int power) { return (static_cast<uint32_t>(power + 127) << 7) * 0x00010001u; };
+  // Codes of 8 bits in bf16's place lack a power of two. The gradients' is made up for where they are converted; with as much of the
+  // inputs' as bf16 has room for above the largest gradient, the rest after the sums.
+  int of_in = 0, of_out = 0, now = 0;
+  if (call.in_bytes == 1) {
+    call.in_shift = shift_of(in);
+    call.in_mask = mask(call.in_shift);
+    of_in = in.spec.emin + 126;
+  }
+  if (call.out_bytes == 1) {
+    call.out_shift = shift_of(out);
+    call.out_mask = mask(call.out_shift);
+    of_out = out.spec.emin + 126;
+    const int largest = static_cast<int>(out.spec.max_code >> out.spec.man) - 1 + out.spec.emin;
+    now = std::min(of_in, 126 - largest);
+  }
+  call.lift[0] = twice(of_out);
+  call.lift[1] = twice(now);
+  call.factor = bits_float(static_cast<uint32_t>(of_in - now + 127) << 23);
+  call.area = Divisor::of(shape.out_h * shape.out_w);
+  call.width = Divisor::of(shape.out_w);
+  call.lowest = lowest_offset(shape);
+}
+
+std::span<const KernelDef> stencil_grad_kernels() {
+  static constexpr KernelDef kKernels[] = {{"conv2d_grad_weight", "stencil", why_not, make}};
+  return kKernels;
+}
+
+}  // namespace ulp::cuda

@@ -1,0 +1,356 @@
+// The kernel of stencil.h: tiles go round the blocks; in a block two warpgroups multiply and a third has pixels and weights copied to
+// shared memory ahead of them. A warpgroup's threads decode pixels to operands in registers while the tensor core works on those of
+// the tap before. Only for files compiled for sm_90a.
+#pragma once
+
+#include "ulp/backend/cuda/launch.h"
+#include "ulp/backend/cuda/stencil_device.h"
+#include "ulp/backend/cuda/stencil_encode.h"
+#include "ulp/backend/cuda/stencil_launch.h"
+
+namespace ulp::cuda {
+
+// Two warpgroups multiply, one copies and needs few registers, which the others take over.
+constexpr int kConsumers = 256, kStencilThreads = kConsumers + 128;
+
+// The part of a code's bits that a thread holds of a pixel: `channels` / 4 neighbouring ones.
+template <Feed feed, int channels>
+struct FeedPart {
+  static constexpr int kWords = channels / 4 * static_cast<int>(feed_bytes(feed)) / 4;
+  static constexpr int kSteps = channels / (feeds_tf32(feed) ? 8 : 16);  // of the tensor core
+
+  // Rows of 128 bytes are swizzled by the copy engine, so that the same parts of neighbouring rows lie in different banks.
+  static constexpr bool kSwizzled = swizzles_rows(feed, channels);
+
+  __device__ static void load(uint32_t address, uint32_t (&word)[kWords]) {
+    const auto load_piece = [&](uint32_t from, int at) {
+      asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
+                   : "=r"(word[at]), "=r"(word[at + 1]), "=r"(word[at + 2]), "=r"(word[at + 3])
+                   : "r"(from));
+    };
+    if constexpr (kSwizzled) {
+      const uint32_t first = address ^ (address >> 3 & 0x70u);
+      load_piece(first, 0);
+      load_piece(first ^ 16u, 4);
+    } else if constexpr (kWords == 4) {
+      load_piece(address, 0);
+    } else if constexpr (kWords == 2) {
+      asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(word[0]), "=r"(word[1]) : "r"(address));
+    } else {
+      static_assert(kWords == 1);
+      asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word[0]) : "r"(address));
+    }
+  }
+
+  // Operands of rows `row` (0: the first eight of a warp's, 1: the others).
+  __device__ static void convert(const StencilCall& call, const uint32_t (&word)[kWords], int row,
+                                 uint32_t (&a)[kSteps][4]) {
+    if constexpr (feed == Feed::bf16_from_8) {
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) {
+        // Two codes with copies of their signs above them: moved to bf16's place, of the copies one remains. What the exponents lack is in
+        // the weights.
+        a[i][row] = two_signed<0x9180>(word[i]) << call.shift & call.mask;
+        a[i][2 + row] = two_signed<0xB3A2>(word[i]) << call.shift & call.mask;
+      }
+    } else if constexpr (feed == Feed::bf16) {
+#pragma unroll
+      for (int i = 0; i < kSteps; ++i) {
+        a[i][row] = word[2 * i];
+        a[i][2 + row] = word[2 * i + 1];
+      }
+    } else {
+      constexpr int kBits = feed == Feed::tf32_from_8 ? 8 : 16, kEach = 32 / kBits;
+#pragma unroll
+      for (int i = 0; i < 2 * kSteps; ++i) {
+        const uint32_t top = word[i / kEach] << (32 - kBits - kBits * (i % kEach));
+        const uint32_t placed = static_cast<uint32_t>(static_cast<int32_t>(top) >> call.shift) & call.mask;
+        a[i / 2][row + 2 * (i % 2)] = float_bits(bits_float(placed) * call.factor);
+      }
+    }
+  }
+};
+
+// What a thread knows of one of its rows.
+struct StencilRow {
+  uint32_t at;     // in the slab, in bytes: its part of the pixel itself
+  uint32_t valid;  // taps that lie in the image
+  uint32_t pixel;  // of the result; all ones: none
+};
+
+template <int kColumns, int kRowTiles, Feed feed, int kChannels>
+__global__ void __launch_bounds__(kStencilThreads, kColumns* kRowTiles <= 64 ? 2 : 1)
+    stencil_kernel(const __grid_constant__ CUtensorMap map, const __grid_constant__ StencilCall call) {
+  using Fed = FeedPart<feed, kChannels>;
+  constexpr bool tf32 = feeds_tf32(feed);
+  constexpr int kSteps = Fed::kSteps;
+  constexpr uint32_t kRowBytes = kChannels * feed_bytes(feed), kPartBytes = kRowBytes / 4;
+  constexpr uint32_t kBlockBytes = kColumns * kChannels * (tf32 ? 4 : 2);
+  constexpr int kRows = 128 * kRowTiles;
+  extern __shared__ __align__(1024) uint8_t memory[];
+  const StencilShape& shape = call.shape;
+  const StencilTiling& tiling = call.tiling;
+  const uint32_t stages = tiling.stages, slabs = tiling.slabs;
+  const uint32_t slab_bytes = tiling.boxes * tiling.box_rows * kRowBytes;
+  // Blocks of weights, slabs, a row of zeros, barriers.
+  const uint32_t base = shared_address(memory), slab_base = base + stages * kBlockBytes;
+  const uint32_t zeros = slab_base + slabs * slab_bytes, barriers = zeros + 128;
+  const uint32_t full_block = barriers, empty_block = full_block + 8 * stages;
+  const uint32_t full_slab = empty_block + 8 * stages, empty_slab = full_slab + 8 * slabs;
+  if (threadIdx.x == 0) {
+    for (uint32_t i = 0; i < stages; ++i) {
+      barrier_init(full_block + 8 * i, 1);
+      barrier_init(empty_block + 8 * i, kConsumers / 32);
+    }
+    for (uint32_t i = 0; i < slabs; ++i) {
+      barrier_init(full_slab + 8 * i, 1);
+      barrier_init(empty_slab + 8 * i, kConsumers / 32);
+    }
+    barrier_init_done();
+  }
+  if (threadIdx.x < 32) reinterpret_cast<uint32_t*>(memory + (zeros - base))[threadIdx.x] = 0;
+  __syncthreads();
+
+  const uint32_t taps = shape.taps(), chunks = tiling.chunks;
+  const uint32_t tiles = tiling.row_tiles * tiling.column_tiles;
+  const auto results = static_cast<uint32_t>(shape.results());
+  // The pixel of a result, without a tap.
+  const auto pixel_of = [&](uint32_t result, uint32_t& image, uint32_t& p, uint32_t& q) {
+    image = call.area.quotient(result);
+    const uint32_t rest = result - image * call.area.divisor;
+    p = call.width.quotient(rest);
+    q = rest - p * call.width.divisor;
+    return static_cast<int32_t>((image * shape.in_h + p * shape.stride_h) * shape.in_w + q * shape.stride_w);
+  };
+
+  constexpr bool kTwo = kColumns * kRowTiles <= 64;  // blocks on a processor
+  if (threadIdx.x >= kConsumers) {
+    fewer_registers<24>();
+    if (taps == 0) return;
+    if (threadIdx.x == kConsumers) {
+      // Slabs.
+      uint32_t slab = 0, phase = 1;
+      for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        uint32_t image, p, q;
+        const int32_t first = pixel_of(tile / tiling.column_tiles * kRows, image, p, q) + call.lowest;
+        for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
+          barrier_wait(empty_slab + 8 * slab, phase);
+          barrier_expect(full_slab + 8 * slab, slab_bytes);
+          for (uint32_t box = 0; box < tiling.boxes; ++box) {
+            copy_box(slab_base + slab * slab_bytes + box * tiling.box_rows * kRowBytes, &map,
+                     static_cast<int32_t>(chunk * kChannels),
+                     first + static_cast<int32_t>(box * tiling.box_rows), full_slab + 8 * slab);
+          }
+          if (++slab == slabs) {
+            slab = 0;
+            phase ^= 1;
+          }
+        }
+      }
+    } else if (threadIdx.x == kConsumers + 32) {
+      // Blocks of weights: those of a tile lie in the order in which they are used.
+      uint32_t stage = 0, phase = 1;
+      const uint32_t last = tiling.resident ? blockIdx.x + 1 : tiles;
+      for (uint32_t tile = blockIdx.x; tile < last; tile += gridDim.x) {
+        const uint8_t* from = call.image + size_t{tile % tiling.column_tiles} * chunks * taps * kBlockBytes;
+        for (uint32_t i = 0; i < chunks * taps; ++i, from += kBlockBytes) {
+          barrier_wait(empty_block + 8 * stage, phase);
+          barrier_expect(full_block + 8 * stage, kBlockBytes);
+          copy_bytes(base + stage * kBlockBytes, from, kBlockBytes, full_block + 8 * stage);
+          if (++stage == stages) {
+            stage = 0;
+            phase ^= 1;
+          }
+        }
+      }
+    }
+    return;
+  }
+
+  more_registers<kTwo ? 104 : 240>();
+  const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  RangeCount seen;
+  uint32_t stage = 0, stage_phase = 0, slab = 0, slab_phase = 0;
+  bool first_tile = true;
+  for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    const uint32_t tile_first = tile / tiling.column_tiles * kRows;
+    StencilRow rows[kRowTiles][2];
+    {
+      uint32_t image, p, q;
+      const int32_t first = pixel_of(tile_first, image, p, q) + call.lowest;
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const uint32_t result =
+              tile_first + ((warp / 4) * kRowTiles + m) * 64 + (warp % 4) * 16 + half * 8 + g;
+          StencilRow& row = rows[m][half];
+          row = {0, 0, 0xFFFFFFFFu};
+          if (result >= results) continue;
+          row.at = static_cast<uint32_t>(pixel_of(result, image, p, q) - first) * kRowBytes + t * kPartBytes;
+          row.pixel = (image * shape.full_h + p * shape.step_h + shape.first_h) * shape.full_w +
+                      q * shape.step_w + shape.first_w;
+          uint32_t across = 0;
+          for (uint32_t i = 0; i < shape.columns; ++i) {
+            across |= uint32_t{q * shape.stride_w + static_cast<uint32_t>(shape.column[i]) < shape.in_w} << i;
+          }
+          for (uint32_t i = 0; i < shape.rows; ++i) {
+            const bool inside = p * shape.stride_h + static_cast<uint32_t>(shape.row[i]) < shape.in_h;
+            row.valid |= inside ? across << (i * shape.columns) : 0;
+          }
+        }
+      }
+    }
+    float sums[kRowTiles][kColumns / 2];
+    if (taps == 0) {
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+        for (int i = 0; i < kColumns / 2; ++i) sums[m][i] = 0;
+      }
+    }
+    // Two sets of operands: one is made while the tensor core reads the other.
+    uint32_t a[2][kSteps][4];
+    uint32_t held = 0xFFFFFFFFu;  // the block that is read, to be given back
+    int adds = 0;
+    const uint32_t nothing = zeros + t * kPartBytes;
+    const auto feed_tile = [&](uint32_t tap, uint32_t moved, int m, uint32_t(&to)[kSteps][4]) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const StencilRow& row = rows[m][half];
+        uint32_t word[Fed::kWords];
+        Fed::load((row.valid >> tap & 1) != 0 ? row.at + moved : nothing, word);
+        Fed::convert(call, word, half, to);
+      }
+    };
+    const auto multiply = [&](uint32_t(&from)[kSteps][4], float(&into)[kColumns / 2]) {
+      const uint64_t block = block_descriptor(base + stage * kBlockBytes, kColumns * 16, 128);
+      hold_operands(from);
+      mma_fence();
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        Mma<kColumns, tf32>::run(into, from[step], block + ((step * 2 * kColumns * 16) >> 4),
+                                 step > 0 ? 1 : adds);
+      }
+      mma_commit();
+    };
+    const auto give_back = [&] {
+      if (!tiling.resident && held != 0xFFFFFFFFu && lane == 0) barrier_arrive(empty_block + 8 * held);
+    };
+    const auto next_block = [&] {
+      held = stage;
+      if (++stage == stages) {
+        stage = 0;
+        stage_phase ^= 1;
+      }
+    };
+    for (uint32_t chunk = 0; chunk < chunks && taps != 0; ++chunk) {
+      barrier_wait(full_slab + 8 * slab, slab_phase);
+      const uint32_t slab_at = slab_base + slab * slab_bytes;
+      const auto wait_block = [&] {
+        if (!tiling.resident || first_tile) barrier_wait(full_block + 8 * stage, stage_phase);
+      };
+      if constexpr (kRowTiles == 2) {
+        for (uint32_t tap = 0; tap < taps; ++tap) {
+          const uint32_t moved = slab_at + static_cast<uint32_t>(call.offset[tap]);
+          mma_wait<1>();  // what read the first set
+          feed_tile(tap, moved, 0, a[0]);
+          wait_block();
+          multiply(a[0], sums[0]);
+          mma_wait<1>();  // what read the second, and with it the block before
+          give_back();
+          feed_tile(tap, moved, 1, a[1]);
+          multiply(a[1], sums[1]);
+          adds = 1;
+          next_block();
+        }
+      } else {
+        const auto one = [&](uint32_t tap, uint32_t(&set)[kSteps][4]) {
+          feed_tile(tap, slab_at + static_cast<uint32_t>(call.offset[tap]), 0, set);
+          wait_block();
+          multiply(set, sums[0]);
+          mma_wait<1>();  // the tap before
+          give_back();
+          adds = 1;
+          next_block();
+        };
+        uint32_t tap = 0;
+        for (; tap + 1 < taps; tap += 2) {
+          one(tap, a[0]);
+          one(tap + 1, a[1]);
+        }
+        if (tap < taps) {
+          one(tap, a[0]);
+          mma_wait<0>();  // the next chunk begins with this set
+        }
+      }
+      __syncwarp();
+      if (lane == 0) barrier_arrive(empty_slab + 8 * slab);
+      if (++slab == slabs) {
+        slab = 0;
+        slab_phase ^= 1;
+      }
+    }
+    mma_wait<0>();
+    give_back();
+
+    // A thread has kColumns / 4 neighbouring channels of each of its rows.
+    const uint32_t channel = tile % tiling.column_tiles * kColumns + t * (kColumns / 4);
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        if (rows[m][half].pixel == 0xFFFFFFFFu) continue;
+        if (channel >= shape.out_c) continue;
+        const uint64_t element = uint64_t{rows[m][half].pixel} * shape.out_c + channel;
+        float x[kColumns / 4];
+#pragma unroll
+        for (int i = 0; i < kColumns / 4; ++i) x[i] = sums[m][4 * (i / 2) + 2 * half + i % 2];
+        store_sums(call.out, call.rounder, element, x, seen);
+      }
+    }
+    first_tile = false;
+  }
+  report_warp(seen, call.out.stats);
+}
+
+template <int kColumns, int kRowTiles, Feed feed, int kChannels>
+void start_tile(const CUtensorMap& map, const StencilCall& call, Stream stream) {
+  auto* kernel = stencil_kernel<kColumns, kRowTiles, feed, kChannels>;
+  static const cudaError_t allowed =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 227 * 1024);
+  (void)allowed;
+  kernel<<<call.tiling.grid, kStencilThreads, call.tiling.shared, stream>>>(map, call);
+  check_launch();
+}
+
+template <Feed feed, int kChannels>
+void start_columns(const CUtensorMap& map, const StencilCall& call, Stream stream) {
+  const bool tall = call.tiling.rows == 256;
+  switch (call.tiling.columns) {
+    case 32:
+      return tall ? start_tile<32, 2, feed, kChannels>(map, call, stream)
+                  : start_tile<32, 1, feed, kChannels>(map, call, stream);
+    case 64:
+      return start_tile<64, 1, feed, kChannels>(map, call, stream);
+    default:
+      return tall ? start_tile<128, 2, feed, kChannels>(map, call, stream)
+                  : start_tile<128, 1, feed, kChannels>(map, call, stream);
+  }
+}
+
+template <Feed feed>
+void start_channels(const CUtensorMap& map, const StencilCall& call, Stream stream) {
+  if (call.tiling.channels == 16) return start_columns<feed, 16>(map, call, stream);
+  if constexpr (feed == Feed::bf16_from_8) {
+    if (call.tiling.channels == 64) return start_columns<feed, 64>(map, call, stream);
+  } else if constexpr (feed == Feed::bf16) {
+    if (call.tiling.channels == 64) {
+      return call.tiling.rows == 256 ? start_tile<128, 2, feed, 64>(map, call, stream)
+                                     : start_tile<128, 1, feed, 64>(map, call, stream);
+    }
+  }
+  start_columns<feed, 32>(map, call, stream);
+}
+
+}  // namespace ulp::cuda

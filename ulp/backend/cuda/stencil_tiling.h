@@ -1,0 +1,59 @@
+// How a convolution is cut for the kernels of stencil.h: into parts, each with taps of its own, and each of them into tiles.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "ulp/backend/cuda/gather.h"
+#include "ulp/backend/cuda/stencil.h"
+
+namespace ulp::cuda {
+
+// The extents of a forward convolution.
+struct StencilConv {
+  uint32_t images = 1, h = 1, w = 1, c = 1;  // of what goes in
+  uint32_t out_h = 1, out_w = 1, k = 1;      // of what comes out
+  uint32_t kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, padding_h = 0, padding_w = 0;
+};
+
+// Few channels in: what a window holds is gathered to be the channels of a convolution of single pixels.
+struct Gathered {
+  Window window;
+  uint32_t channels = 0;  // of the window
+  uint32_t padded = 0;    // with zeros, to 16, 32 or 64
+  StencilConv conv;       // what is left to do
+
+  // Of all rows, of codes of so many bytes.
+  size_t bytes(uint32_t each) const { return size_t{conv.images} * conv.h * conv.w * padded * each; }
+};
+// Nothing where a window has more channels than that.
+std::optional<Gathered> gathered(const StencilConv& conv);
+
+struct StencilPart {
+  StencilShape shape;
+  uint8_t source[kMostTaps * kMostTaps] = {};  // the weight's own tap of each of the shape's
+};
+
+StencilPart forward_part(const StencilConv& conv);
+// The gradient of what goes in: a part for each place of a pixel in a stride, as the same taps meet pixels of the same place. Each
+// of the weight's taps is in one part; some parts may have none, and results that are 0.
+std::vector<StencilPart> gradient_parts(const StencilConv& conv);
+
+// Fills in all but rows and columns, which are given. False where a tile does not fit.
+bool make_tiling(const StencilShape& shape, Feed feed, uint32_t processors, StencilTiling& tiling);
+// Pixels from the lowest that the rows of any tile look at to the highest; none where results are not in the order of their pixels.
+std::optional<uint32_t> slab_rows(const StencilShape& shape, uint32_t rows);
+// How far before a result's own pixel its first tap may lie, in pixels: 0 or less.
+int32_t lowest_offset(const StencilShape& shape);
+// The tiling that should be quickest; none where none fits.
+std::optional<StencilTiling> choose_tiling(const StencilShape& shape, Feed feed, uint32_t processors);
+
+// Fills in what follows `rounder` in the call from its shape and the format of the codes.
+void complete(StencilCall& call, Feed feed, const QuickCodec& codec);
+
+// Where a part's weights come from and go to.
+StencilWeights::Image weight_image(const StencilPart& part, const StencilTiling& tiling, uint32_t* to);
+
+}  // namespace ulp::cuda

@@ -1,0 +1,140 @@
+#include "ulp/backend/cuda/launch.h"
+#include "ulp/backend/cuda/pipeline_groups.h"
+#include "ulp/backend/cuda/stencil.h"
+
+namespace ulp::cuda {
+namespace {
+
+// A block of weights is words of four bytes, [row][column][4]: the fourths belong to the four threads that hold a pixel's channels
+// (block_position). A word has two neighbouring channels of the input in bf16, or one in tf32.
+template <bool kTf32>
+struct Words {
+  static constexpr uint32_t kChannels = kTf32 ? 1 : 2;
+
+  __device__ static uint32_t word(float low, float high, float factor) {
+    if constexpr (kTf32) {
+      return float_bits(low * factor);
+    } else {
+      return float_bits(low * factor) >> 16 | (float_bits(high * factor) & 0xFFFF0000u);
+    }
+  }
+};
+
+// A group of the stored weight as operators read it. kQuick: what lies there is fp32 or plain codes, and is rounded to nearest even if at all.
+template <bool kQuick>
+__device__ inline void read_weights(const StencilWeights& weights, uint64_t group, float (&x)[8],
+                                    RangeCount& seen) {
+  if constexpr (kQuick) {
+    Raw<32> raw;
+    load_raw(weights.leaf, group, raw);
+    decode_group(weights.leaf, raw, x);
+    if (weights.rounder.on) round_quick<false>(weights.rounder, x, seen);
+  } else {
+    load(weights.view, *weights.state, group, x, seen);
+  }
+}
+
+// Bits of the number of threads that make a block: each reads a group of neighbouring input channels; or, where the result's
+// channels are those that lie together, a group of these for each channel of a word.
+template <bool kTransposed, bool kTf32>
+ULP_HD constexpr uint32_t thread_bits(uint32_t column_bits, uint32_t channel_bits) {
+  return column_bits + channel_bits - 3 - (kTransposed && !kTf32 ? 1 : 0);
+}
+
+template <bool kTransposed, bool kTf32, bool kQuick>
+__global__ void weights_kernel(ULP_TABLE(StencilWeights) weights) {
+  using Made = Words<kTf32>;
+  uint32_t which = 0;
+  while (which + 1 < weights.images && blockIdx.x >= weights.image[which + 1].first_block) ++which;
+  const StencilWeights::Image& image = weights.image[which];
+  const uint32_t column_bits = image.column_bits, channel_bits = image.channel_bits;
+  const uint32_t bits = thread_bits<kTransposed, kTf32>(column_bits, channel_bits);
+  const uint32_t index = (blockIdx.x - image.first_block) * blockDim.x + threadIdx.x;
+  const uint32_t block = index >> bits, item = index & ((1u << bits) - 1);
+  RangeCount seen;
+  if (block < image.blocks) {
+    const uint32_t above = image.taps.quotient(block), tap = block - above * image.taps.divisor;
+    const uint32_t tile = image.chunks.quotient(above), chunk = above - tile * image.chunks.divisor;
+    const uint32_t source = image.source[tap], own_bits = column_bits - 2, each_bits = channel_bits - 2;
+    const uint32_t first_n = tile << column_bits, first_c = chunk << channel_bits;
+    uint32_t* to = image.to + (uint64_t{block} << (column_bits + channel_bits)) / Made::kChannels;
+    if constexpr (!kTransposed) {
+      // Neighbours in a warp have the channels of neighbouring threads: what they write lies together.
+      const uint32_t part_bits = channel_bits < 5 ? 1 : 2;
+      const uint32_t part = item & ((1u << part_bits) - 1);
+      const uint32_t column = item >> part_bits & ((1u << column_bits) - 1);
+      const uint32_t c = (part << (channel_bits - part_bits)) + (item >> (part_bits + column_bits)) * kGroup;
+      const uint32_t n = first_n + ((column % 8 / 2) << own_bits) + column / 8 * 2 + column % 2;
+      float x[8] = {};
+      if (n < weights.out_c && first_c + c < weights.in_c) {
+        const uint64_t row = uint64_t{n} * weights.weight_taps + source;
+        read_weights<kQuick>(weights, (row * weights.in_c + first_c + c) / kGroup, x, seen);
+      }
+#pragma unroll
+      for (uint32_t i = 0; i < 8; i += Made::kChannels) {
+        const uint32_t thread = (c + i) >> each_bits;
+        const uint32_t row = ((c + i) & ((1u << each_bits) - 1)) / Made::kChannels;
+        to[((row << column_bits) + column) * 4 + thread] =
+            Made::word(x[i], x[i + Made::kChannels - 1], weights.factor);
+      }
+    } else {
+      const uint32_t thread = item % 4, t = item / 4 % 4, rest = item / 16;
+      const uint32_t own = (rest & ((1u << (own_bits - 3)) - 1)) * kGroup, row = rest >> (own_bits - 3);
+      const uint32_t n = first_n + (t << own_bits) + own;
+      const uint32_t c = first_c + (thread << each_bits) + row * Made::kChannels;
+      float x[Made::kChannels][8] = {};
+#pragma unroll
+      for (uint32_t i = 0; i < Made::kChannels; ++i) {
+        if (n < weights.out_c && c + i < weights.in_c) {
+          const uint64_t stored = uint64_t{c + i} * weights.weight_taps + source;
+          read_weights<kQuick>(weights, (stored * weights.out_c + n) / kGroup, x[i], seen);
+        }
+      }
+#pragma unroll
+      for (uint32_t i = 0; i < 8; ++i) {
+        const uint32_t column = (own + i) / 2 * 8 + 2 * t + i % 2;
+        to[((row << column_bits) + column) * 4 + thread] =
+            Made::word(x[0][i], x[Made::kChannels - 1][i], weights.factor);
+      }
+    }
+  }
+  report(seen, weights.view.stats);
+}
+
+template <bool kTransposed, bool kTf32>
+void start(StencilWeights& weights, Stream stream) {
+  // Small blocks: where weights are few, more processors have some.
+  constexpr uint32_t kEach = 128;
+  uint32_t blocks = 0;
+  for (uint32_t i = 0; i < weights.images; ++i) {
+    StencilWeights::Image& image = weights.image[i];
+    image.first_block = blocks;
+    const uint32_t bits = thread_bits<kTransposed, kTf32>(image.column_bits, image.channel_bits);
+    blocks += ((image.blocks << bits) + kEach - 1) / kEach;
+  }
+  if (blocks == 0) return;
+  // Elements that are only read report nothing.
+  ReadView stored = weights.view;
+  stored.rounds = false;
+  weights.leaf = make_leaf(stored);
+  weights.rounder =
+      make_rounder(!weights.view.rounds, weights.view.operand, weights.view.mode, weights.view.number);
+  const bool whole = !weights.view.rounds_s2fp8 && !weights.view.rounds_scaled;
+  if (whole && weights.leaf.quick && (!weights.rounder.on || weights.rounder.quick)) {
+    launch(weights_kernel<kTransposed, kTf32, true>, {blocks, kEach}, stream, weights);
+  } else {
+    launch(weights_kernel<kTransposed, kTf32, false>, {blocks, kEach}, stream, weights);
+  }
+}
+
+}  // namespace
+
+void prepare_weights(StencilWeights weights, Stream stream) {
+  if (weights.transposed) {
+    weights.tf32 ? start<true, true>(weights, stream) : start<true, false>(weights, stream);
+  } else {
+    weights.tf32 ? start<false, true>(weights, stream) : start<false, false>(weights, stream);
+  }
+}
+
+}  // namespace ulp::cuda
