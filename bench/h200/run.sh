@@ -6,7 +6,7 @@
 #   bits     the programs that compare the GPU's bits with the CPU's
 #   steps    a training step of every model, batch and policy, ulp and PyTorch in turns; a table at the end
 #   memory   the peak of a step, each in a fresh process
-#   adamw    PyTorch's optimizer steps, a copy, a matrix product, a cast
+#   adamw    updates of 268 M parameters, ulp's and PyTorch's; a copy, a matrix product, a cast
 #   train    CIFAR-10, 30 epochs (needs --data: a folder with cifar-10-batches-bin)
 #
 # Without PART: bits steps memory adamw. Run from a folder with `ulp`, the test programs and the libraries that the machine lacks
@@ -61,7 +61,7 @@ step() { # FILE MODEL BATCH POLICY MORE...
 
 run_bits() {
   local found=0 program
-  for program in numeric_bits convert_check products_check cuda_conformance; do
+  for program in numeric_bits division_check convert_check products_check stencil_check cuda_conformance; do
     [ -x "$bin/$program" ] || continue
     found=1
     try bits.log "$bin/$program"
@@ -97,6 +97,10 @@ run_memory() {
 
 run_adamw() {
   : >"$out/adamw.jsonl"
+  for rule in '' '--update extra:16 --gradient bf16 --state bf16' '--gradient bf16 --state bf16'; do
+    # shellcheck disable=SC2086
+    try adamw.jsonl "$bin/ulp" bench update --device "$device" --optimizer adamw $rule --json
+  done
   peers adamw.jsonl torch_adamw.py
 }
 
