@@ -32,7 +32,7 @@ packages:
 	@$(PACKAGES) tools/packages.txt
 
 test: all
-	ctest --test-dir $(RELEASE) -L quick --output-on-failure
+	ctest --test-dir $(RELEASE) -L quick -j $(JOBS) --output-on-failure
 
 slow: all
 	ctest --test-dir $(RELEASE) -L slow --output-on-failure --verbose
