@@ -386,13 +386,12 @@ TEST(Device, UpdatesThatDoNotFitAreRefused) {
   apart::add();
   UpdateBenchOptions wanted;
   wanted.config.device = "apart";
+  wanted.config.threads = 1;  // each has a little workspace of its own
   wanted.elements = 1 << 20;
   wanted.steps = 1;
   const apart::Shortage shortage(size_t{4} << 20);
   const std::string error = error_of([&] { bench_update(wanted); });
-  // Three tensors of 4 MiB, and a little beside them.
-  EXPECT_EQ(error.find("[bench] 12."), 0u) << error;
-  EXPECT_NE(error.find(" MiB are needed on the device and 4.0 MiB are free"), error.npos) << error;
+  EXPECT_NE(error.find("12.0 MiB are needed on the device and 4.0 MiB are free"), error.npos) << error;
 }
 
 std::map<std::string, std::vector<uint8_t>> tensors_in(const std::string& file) {
