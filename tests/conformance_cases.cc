@@ -223,6 +223,13 @@ void add_pooling(Cases& cases) {
     add_both(cases, named("global_average", shape),
              [=](Sketch& s) { s.train(global_average(s.b, "pool", s.operand(shape))); });
   }
+  // One window, the whole image.
+  add_both(cases, "avg_pool of images", [](Sketch& s) {
+    s.train(avg_pool(s.b, "pool", s.operand({3, 4, 4, 24}), PoolOptions{.kernel = 4, .stride = 4}));
+  });
+  add_both(cases, "global_average of groups", [](Sketch& s) {
+    s.train(global_average(s.b, "pool", s.operand({3, 5, 7, 16})));
+  });
 }
 
 // ---- softmax, losses, layer norm ----

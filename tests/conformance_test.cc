@@ -64,7 +64,7 @@ TEST(Conformance, EveryKernelIsReachedInEveryRequiredScheme) {
       for (const KernelDef& kernel : backend().kernels) {
         const bool codes = kernel.name == "stencil";
         const bool wide = kernel.name == "onednn" || kernel.name == "cudnn" || kernel.name == "cublaslt" ||
-                          kernel.name == "depthwise" || codes;
+                          kernel.name == "depthwise" || kernel.name == "small" || codes;
         if (kernel.name == "reference" || (scheme.accumulator ? wide : kernel.name == "narrow")) continue;
         if (codes && scheme.storages == std::vector<std::string_view>{"fp32"}) continue;
         // Of weights' gradients the stencil takes bf16 and 8 bits.

@@ -5,6 +5,7 @@
 #include "ulp/backend/cuda/halves.h"
 #include "ulp/backend/cuda/pipeline_groups.h"
 #include "ulp/backend/cuda/random.h"
+#include "ulp/backend/cuda/single.h"
 
 namespace ulp::cuda {
 namespace {
@@ -179,6 +180,44 @@ __global__ void encode_groups(WriteView view, const StepState* state, Rows rows,
   if (!view.stored.fp32) report(seen, view.stats);
 }
 
+// The same of few elements: a thread has one (single.h).
+__global__ void __launch_bounds__(kThreads)
+    decode_singles(const __grid_constant__ ReadView view, Rows rows, Target target,
+                   const __grid_constant__ QuickCodec fp16, uint8_t* out) {
+  RangeCount seen;
+  const uint64_t at = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x;
+  if (at < rows.count * rows.padded) {
+    const uint64_t row = at / rows.padded, channel = at % rows.padded;
+    float x = 0;
+    if (channel < rows.channels) {
+      x = load_single(view.stored, (rows.first + row) * rows.channels + channel);
+      if (view.rounds) {
+        const Encoded made = encode_even(view.operand, float_bits(x));
+        seen.add(made, float_bits(x));
+        x = bits_float(decode_quick(view.operand, made.code));
+      }
+    }
+    if (target == Target::fp32) {
+      reinterpret_cast<float*>(out)[at] = x;
+    } else {
+      reinterpret_cast<uint16_t*>(out)[at] = static_cast<uint16_t>(half_code(target, fp16, x));
+    }
+  }
+  if (view.rounds) report(seen, view.stats);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    encode_singles(const __grid_constant__ WriteView view, const StepState* state, Rows rows,
+                   const float* in) {
+  RangeCount seen;
+  const uint64_t at = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x;
+  if (at < rows.elements()) {
+    const uint64_t row = at / rows.channels, channel = at % rows.channels;
+    store_single(view, *state, rows.first * rows.channels + at, in[row * rows.padded + channel], seen);
+  }
+  if (!view.stored.fp32) report(seen, view.stats);
+}
+
 // A warp to a block of 256: its largest finite magnitude first. Writes codes, or with `back` what they stand for.
 __global__ void encode_scaled(WriteView view, const StepState* state, const float* in, float* back) {
   RangeCount seen;
@@ -300,6 +339,9 @@ void sum_logs(const float* in, uint64_t n, LogSpace* space, const StepState* unl
   launch(finish_logs, {1, 1}, stream, space, unless, side);
 }
 
+// Up to here a thread an element is better than groups of any storage.
+constexpr uint64_t kLittle = 1u << 16;
+
 // Threads for work that goes in kAtOnce groups a thread.
 Grid short_grid(uint64_t groups) { return {blocks_for((groups + kAtOnce - 1) / kAtOnce), kThreads}; }
 
@@ -360,20 +402,31 @@ bool encode_quickly(const WriteView& view, const StepState* state, const Rows& r
 void decode(const ReadView& view, const StepState* state, const Rows& rows, Target target, void* out,
             void* space, Stream stream) {
   auto* bytes = static_cast<uint8_t*>(out);
-  const uint64_t first = rows.first * rows.channels;
+  const uint64_t first = rows.first * rows.channels, total = rows.count * rows.padded;
+  const bool little = total > 0 && total <= kLittle && by_singles(view.stored) &&
+                      (!view.rounds || view.mode == Round::nearest_even);
+  const auto decode_little = [&] {
+    launch(decode_singles, {blocks_for(total), kThreads}, stream, view, rows, target, fp16_codec(), bytes);
+  };
   if (rows.padded == rows.channels && first % kGroup == 0) {
     StoredView stored = view.stored;
     stored.elements = first + rows.elements();  // no group reads beyond the last row
     ReadView cut = view;
     cut.stored = stored;
     const uint64_t groups = groups_of(rows.elements());
-    if (!decode_quickly(cut, state, first / kGroup, rows.elements(), target, bytes, stream)) {
+    if (decode_quickly(cut, state, first / kGroup, rows.elements(), target, bytes, stream)) {
+      // Done.
+    } else if (little) {
+      decode_little();
+    } else {
       launch(decode_groups, {blocks_for(groups), kThreads}, stream, cut, state, first / kGroup, groups,
              target, fp16_codec(), bytes);
     }
+  } else if (little) {
+    decode_little();
   } else {
-    launch(decode_padded, {blocks_for(rows.count * rows.padded), kThreads}, stream, view, state, rows, target,
-           fp16_codec(), bytes);
+    launch(decode_padded, {blocks_for(total), kThreads}, stream, view, state, rows, target, fp16_codec(),
+           bytes);
   }
   if (view.rounds_scaled) {
     WriteView rounded;
@@ -412,6 +465,10 @@ void encode(const WriteView& view, const StepState* state, const Rows& rows, con
     const uint64_t end = rows.first * rows.channels + rows.elements();
     if (end < cut.stored.elements) cut.stored.elements = end;
     if (encode_quickly(cut, state, rows, in, stream)) return;
+    if (rows.elements() > 0 && rows.elements() <= kLittle && by_singles(view)) {
+      launch(encode_singles, {blocks_for(rows.elements()), kThreads}, stream, cut, state, rows, in);
+      return;
+    }
     launch(encode_groups, {blocks_for(groups_of(rows.elements())), kThreads}, stream, cut, state, rows, in);
   }
 }

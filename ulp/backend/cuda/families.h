@@ -16,6 +16,7 @@ std::span<const KernelDef> pool_kernels();       // pooling
 std::span<const KernelDef> loss_kernels();       // softmax, losses, counting
 std::span<const KernelDef> norm_kernels();       // running statistics, layer norm
 std::span<const KernelDef> depthwise_kernels();  // convolutions of single channels
+std::span<const KernelDef> small_kernels();      // linear layers of few outputs
 std::span<const KernelDef> plain_kernels();      // products one thread a sum: any shape, narrow accumulators
 std::span<const KernelDef> update_kernels();     // gradient norms, optimizer steps
 

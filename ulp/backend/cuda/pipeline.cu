@@ -3,6 +3,7 @@
 
 #include "ulp/backend/cuda/channelwise.h"
 #include "ulp/backend/cuda/pipeline_elementwise.h"
+#include "ulp/backend/cuda/single.h"
 
 namespace ulp::cuda {
 namespace {
@@ -135,10 +136,32 @@ constexpr Pattern kPatterns[] = {
     {"seed()", launch_rare<Seed>},
 };
 
-// Blocks go to copies in turn, to each as many as it needs.
-__global__ void __launch_bounds__(kThreads) run_copies(const __grid_constant__ Copies copies) {
-  int which = 0;
-  while (which + 1 < copies.count && blockIdx.x >= copies.one[which + 1].first_block) ++which;
+// Blocks go to copies in turn, to each as many as it needs. The copy that this block has.
+__device__ inline int copy_of(const Copies& copies) {
+  int low = 0, high = copies.count - 1;
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (blockIdx.x < copies.one[middle].first_block) {
+      high = middle - 1;
+    } else {
+      low = middle;
+    }
+  }
+  return low;
+}
+
+// Of little: a thread takes an element.
+__global__ void __launch_bounds__(kThreads) run_singles(ULP_TABLE(Copies) copies) {
+  const Copies::One& one = copies.one[copy_of(copies)];
+  const uint64_t i = uint64_t{blockIdx.x - one.first_block} * blockDim.x + threadIdx.x;
+  RangeCount seen;
+  if (i < one.out.stored.elements)
+    store_single(one.out, *copies.state, i, load_single(one.in.stored, i), seen);
+  if (!one.out.stored.fp32) report(seen, one.out.stats);
+}
+
+__global__ void __launch_bounds__(kThreads) run_copies(ULP_TABLE(Copies) copies) {
+  const int which = copy_of(copies);
   const Copies::One& one = copies.one[which];
   const uint32_t end = which + 1 < copies.count ? copies.one[which + 1].first_block : gridDim.x;
   const uint64_t groups = groups_of(one.out.stored.elements),
@@ -157,15 +180,28 @@ __global__ void __launch_bounds__(kThreads) run_copies(const __grid_constant__ C
 
 PipelineLaunch find_elementwise(std::string_view text) { return find_in(kPatterns, text); }
 
-void launch_copies(Copies copies, Stream stream) {
-  static_assert(sizeof(copies) <= 4096);
-  constexpr uint32_t kMostBlocks = 128;  // of one copy
-  uint32_t blocks = 0;
+void launch_copies(const Copies& copies, Stream stream) {
+  static_assert(sizeof(copies) <= kMostParameters);
+  constexpr uint32_t kMostBlocks = 128;   // of one copy
+  constexpr uint64_t kLittle = 1u << 16;  // elements
+  Copies large, little;
+  uint32_t blocks = 0, single_blocks = 0;
+  large.state = little.state = copies.state;
   for (int i = 0; i < copies.count; ++i) {
-    copies.one[i].first_block = blocks;
-    blocks += blocks_for(groups_of(copies.one[i].out.stored.elements), kThreads, kMostBlocks);
+    Copies::One one = copies.one[i];
+    const uint64_t elements = one.out.stored.elements;
+    if (elements <= kLittle && !one.in.rounds && by_singles(one.in.stored) && by_singles(one.out)) {
+      one.first_block = single_blocks;
+      single_blocks += blocks_for(elements);
+      little.one[little.count++] = one;
+    } else {
+      one.first_block = blocks;
+      blocks += blocks_for(groups_of(elements), kThreads, kMostBlocks);
+      large.one[large.count++] = one;
+    }
   }
-  if (blocks > 0) launch(run_copies, {blocks, kThreads}, stream, copies);
+  if (large.count > 0) launch(run_copies, {blocks, kThreads}, stream, large);
+  if (little.count > 0) launch(run_singles, {single_blocks, kThreads}, stream, little);
 }
 
 }  // namespace ulp::cuda

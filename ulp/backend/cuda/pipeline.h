@@ -104,7 +104,7 @@ PipelineLaunch find_elementwise_grad(std::string_view text);
 PipelineLaunch find_reduction(std::string_view text);
 
 // Many copies at once.
-inline constexpr int kMaxCopies = 12;
+inline constexpr int kMaxCopies = 64;
 struct Copies {
   const StepState* state = nullptr;
   int count = 0;
@@ -114,6 +114,6 @@ struct Copies {
     uint32_t first_block = 0;  // filled in by the launch
   } one[kMaxCopies];
 };
-void launch_copies(Copies copies, Stream stream);
+void launch_copies(const Copies& copies, Stream stream);
 
 }  // namespace ulp::cuda

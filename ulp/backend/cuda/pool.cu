@@ -1,6 +1,7 @@
 #include "ulp/backend/cuda/pool.h"
 
 #include "ulp/backend/cuda/index.h"
+#include "ulp/backend/cuda/pipeline_groups.h"
 #include "ulp/backend/elementwise.h"
 
 namespace ulp::cuda {
@@ -251,6 +252,131 @@ __global__ void global_average_groups(uint32_t pixels, uint32_t channels, Stored
   report(seen, out.stats);
 }
 
+// ---- the average of a whole image, of codes that are read and written in few steps (pipeline_groups.h) ----
+
+struct ImageArgs {
+  Leaf in;
+  WriteView out;
+  Rounder rounder;
+  uint32_t pixels;
+  uint32_t width;   // groups of a pixel
+  uint32_t shares;  // an image's pixels are dealt out to so many threads; a power of two up to 32
+  uint64_t items;   // groups of the average
+};
+
+constexpr uint32_t kImageThreads = 64;  // small blocks: there are few groups
+constexpr uint32_t kPixelsAtOnce = 4;   // that a thread waits for together
+
+// Lanes of a warp are neighbouring groups, and that for each share.
+__global__ void __launch_bounds__(kImageThreads) average_images(const __grid_constant__ ImageArgs a) {
+  RangeCount seen;
+  const uint32_t lane = threadIdx.x % 32, beside = 32 / a.shares, share = lane / beside;
+  const uint32_t warps = blockDim.x / 32;
+  // All lanes go round as often, since they exchange their sums.
+  for (uint64_t first = (uint64_t{blockIdx.x} * warps + threadIdx.x / 32) * beside; first < a.items;
+       first += uint64_t{gridDim.x} * warps * beside) {
+    const uint64_t g = first + lane % beside;
+    const bool there = g < a.items;
+    float sum[8] = {};
+    if (there) {
+      const Divided image = divide(g, a.width);
+      const uint64_t start = image.quotient * a.pixels * a.width + image.rest;
+#pragma unroll 1
+      for (uint32_t p = share; p < a.pixels; p += a.shares * kPixelsAtOnce) {
+        Raw<32> raw[kPixelsAtOnce] = {};
+#pragma unroll
+        for (uint32_t u = 0; u < kPixelsAtOnce; ++u) {
+          const uint32_t at = p + u * a.shares;
+          if (at < a.pixels) load_raw<32>(a.in, start + uint64_t{at} * a.width, raw[u]);
+        }
+#pragma unroll
+        for (uint32_t u = 0; u < kPixelsAtOnce; ++u) {
+          if (p + u * a.shares >= a.pixels) continue;
+          float here[8];
+          decode_group<32>(a.in, raw[u], here);
+#pragma unroll
+          for (int i = 0; i < 8; ++i) sum[i] += here[i];
+        }
+      }
+    }
+    for (uint32_t mask = beside; mask < 32; mask *= 2) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) sum[i] += __shfl_xor_sync(0xFFFFFFFFu, sum[i], static_cast<int>(mask));
+    }
+    if (share != 0 || !there) continue;
+    const auto size = static_cast<float>(a.pixels);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) sum[i] = settle_nan(sum[i] / size);
+    store_quick<true>(a.out, a.rounder, g, sum, seen);
+  }
+  report(seen, a.out.stats);
+}
+
+// A thread reads a group of the average's gradient once, for every so manieth pixel. `sums`: what comes is added to 0.
+__global__ void __launch_bounds__(kThreads) spread_images(const __grid_constant__ ImageArgs a, bool sums) {
+  RangeCount seen;
+  const auto size = static_cast<float>(a.pixels);
+  for (uint64_t item = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; item < a.items * a.shares;
+       item += uint64_t{gridDim.x} * blockDim.x) {
+    const Divided group = divide(item, a.width);
+    const uint64_t image = group.quotient / a.shares;
+    const auto share = static_cast<uint32_t>(group.quotient % a.shares);
+    Raw<32> raw = {};
+    load_raw<32>(a.in, image * a.width + group.rest, raw);
+    float grad[8];
+    decode_group<32>(a.in, raw, grad);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) grad[i] = settle_nan((sums ? 0.0f + grad[i] : grad[i]) / size);
+#pragma unroll 1
+    for (uint32_t p = share; p < a.pixels; p += a.shares) {
+      float x[8];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) x[i] = grad[i];
+      store_quick<true>(a.out, a.rounder, (image * a.pixels + p) * a.width + group.rest, x, seen);
+    }
+  }
+  report(seen, a.out.stats);
+}
+
+// Whether the few steps serve; then `args` are filled in.
+bool by_images(uint32_t pixels, uint32_t channels, uint64_t averages, const StoredView& in,
+               const WriteView& out, ImageArgs& args) {
+  const bool widths = out.stored.fp32 || out.stored.bits == 8 || out.stored.bits == 16;
+  if (channels % kGroup != 0 || out.stored.kind != Stored::plain || out.sums || !widths) return false;
+  args.in = make_leaf({.stored = in});
+  args.out = out;
+  args.rounder = make_rounder(out.stored.fp32, out.stored.codec, out.mode, out.number);
+  if (!args.in.quick || !args.rounder.quick) return false;
+  args.pixels = pixels;
+  args.width = channels / kGroup;
+  args.shares = 1;
+  while (args.shares < 32 && args.shares * kPixelsAtOnce < pixels) args.shares *= 2;
+  args.items = averages / kGroup;
+  return true;
+}
+
+bool average_quickly(uint32_t pixels, uint32_t channels, const StoredView& x, const WriteView& out,
+                     Stream stream) {
+  ImageArgs args;
+  if (!by_images(pixels, channels, out.stored.elements, x, out, args)) return false;
+  launch(average_images, {blocks_for(args.items * args.shares, kImageThreads, 132 * 16), kImageThreads},
+         stream, args);
+  return true;
+}
+
+bool spread_quickly(uint32_t pixels, uint32_t channels, const StoredView& dout, const WriteView& dx,
+                    bool sums, Stream stream) {
+  ImageArgs args;
+  if (!by_images(pixels, channels, dout.elements, dout, dx, args)) return false;
+  launch(spread_images, {blocks_for(args.items * args.shares), kThreads}, stream, args, sums);
+  return true;
+}
+
+// One window, the whole image.
+bool is_global(const PoolShape& d) {
+  return d.oh == 1 && d.ow == 1 && d.kh == d.h && d.kw == d.w && d.padding_h == 0 && d.padding_w == 0;
+}
+
 template <typename Make>
 void launch_groups(const Make& make, uint32_t channels, const WriteView& out, const StepState* state,
                    Stream stream) {
@@ -273,16 +399,19 @@ void max_pool_grad(const PoolShape& shape, const StoredView& dout, const uint8_t
 
 void avg_pool(const PoolShape& shape, const StoredView& x, const WriteView& out, const StepState* state,
               Stream stream) {
+  if (is_global(shape) && average_quickly(shape.h * shape.w, shape.c, x, out, stream)) return;
   launch_groups(Average{shape, x}, shape.c, out, state, stream);
 }
 
 void avg_pool_grad(const PoolShape& shape, const StoredView& dout, const WriteView& dx,
                    const StepState* state, Stream stream) {
+  if (is_global(shape) && spread_quickly(shape.h * shape.w, shape.c, dout, dx, true, stream)) return;
   launch_groups(AverageGrad{shape, dout}, shape.c, dx, state, stream);
 }
 
 void global_average(uint32_t pixels, uint32_t channels, const StoredView& x, const WriteView& out,
                     const StepState* state, Stream stream) {
+  if (average_quickly(pixels, channels, x, out, stream)) return;
   // Small blocks: there are few groups, and each has many pixels to wait for.
   constexpr uint32_t kFew = 64;
   launch(global_average_groups, {blocks_for(groups_of(out.stored.elements) * kMembers, kFew), kFew}, stream,
@@ -291,6 +420,7 @@ void global_average(uint32_t pixels, uint32_t channels, const StoredView& x, con
 
 void global_average_grad(uint32_t pixels, uint32_t channels, const StoredView& dout, const WriteView& dx,
                          const StepState* state, Stream stream) {
+  if (spread_quickly(pixels, channels, dout, dx, false, stream)) return;
   launch_groups(GlobalGrad{pixels, channels, dout}, channels, dx, state, stream);
 }
 

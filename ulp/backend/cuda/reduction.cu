@@ -3,6 +3,7 @@
 // shape alone.
 #include "ulp/backend/cuda/channelwise.h"
 #include "ulp/backend/cuda/pipeline_nodes.h"
+#include "ulp/backend/cuda/single.h"
 
 namespace ulp::cuda {
 namespace {
@@ -399,13 +400,51 @@ void launch_reduction(const PipelineCall& call, Stream stream) {
   }
 }
 
+// A bias's gradient of few elements, as behind a classifier: one launch, in which a thread has one channel of every 32nd row.
+constexpr uint64_t kLittle = 1u << 16;
+constexpr uint32_t kLittleThreads = 1024;
+
+struct LittleSumArgs {
+  const StepState* state;
+  uint64_t rows, channels;
+  StoredView x;
+  WriteView out;
+};
+
+__global__ void __launch_bounds__(kLittleThreads) sum_little(const __grid_constant__ LittleSumArgs a) {
+  __shared__ double slices[32][32];
+  const uint32_t slice = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const uint64_t c = uint64_t{blockIdx.x} * 32 + lane;
+  double sum = 0;
+  if (c < a.channels) {
+#pragma unroll 4
+    for (uint64_t row = slice; row < a.rows; row += 32)
+      sum += static_cast<double>(load_single(a.x, row * a.channels + c));
+  }
+  slices[slice][lane] = sum;
+  __syncthreads();
+  if (slice != 0 || c >= a.channels) return;
+  sum = 0;
+#pragma unroll 8
+  for (uint32_t k = 0; k < 32; ++k) sum += slices[k][lane];
+  write_channel(a.out, *a.state, c, sum);
+}
+
+void launch_channel_sum(const PipelineCall& call, Stream stream) {
+  const ReadView& x = call.leaf[0].view;
+  if (call.elements > kLittle || x.rounds || !by_singles(x.stored))
+    return launch_reduction<ChannelSum<X>>(call, stream);
+  launch(sum_little, {static_cast<uint32_t>((call.channels + 31) / 32), kLittleThreads}, stream,
+         LittleSumArgs{call.state, call.elements / call.channels, call.channels, x.stored, call.out[0]});
+}
+
 constexpr Pattern kPatterns[] = {
     {"batch_stats(x)", quick_or<quick_stats, launch_reduction<Stats<X>>>},
     {"batch_norm_sums(x,x)", quick_or<quick_norm_sums, launch_reduction<NormSums<X, X>>>},
     {"batch_norm_sums(relu_grad(x,x),x)",
      quick_or<quick_norm_relu_sums, launch_reduction<NormSums<ReluGrad<X, X>, X>>>},
     {"batch_norm_sums(sum(x,x),x)", launch_reduction<NormSums<Add<X, X>, X>>},
-    {"channel_sum(x)", launch_reduction<ChannelSum<X>>},
+    {"channel_sum(x)", launch_channel_sum},
 };
 
 }  // namespace
