@@ -6,28 +6,6 @@ namespace {
 
 using namespace depthwise;
 
-// The taps of a block's channels, as operators read them: [tap][channel], behind them the bias, or zeros. The
-// first block of a chunk reports them. `turned`: the last tap first.
-template <int V>
-__device__ void load_taps(const Depthwise& d, const Cut& cut, uint32_t chunk, const StepState* state,
-                          const ReadView& weight, const ReadView& bias, bool turned, float* taps) {
-  const uint32_t channels = cut.lanes * V, first = chunk * channels, count = d.kh * d.kw;
-  const uint32_t here = d.c - first < channels ? d.c - first : channels;
-  const bool has_bias = bias.stored.codes != nullptr;
-  RangeCount seen, seen_bias;
-  for (uint32_t i = threadIdx.x; i < here * count; i += blockDim.x) {
-    const uint32_t tap = turned ? count - 1 - i % count : i % count;
-    taps[tap * channels + i / count] = load_one(weight, *state, uint64_t{first} * count + i, seen);
-  }
-  for (uint32_t i = threadIdx.x; i < here; i += blockDim.x) {
-    taps[count * channels + i] = has_bias ? load_one(bias, *state, first + i, seen_bias) : 0;
-  }
-  __syncthreads();
-  if (blockIdx.x != chunk) return;
-  if (weight.rounds) report(seen, weight.stats);
-  if (has_bias && bias.rounds) report(seen_bias, bias.stats);
-}
-
 // Columns of a strip: of outputs, and of the images below them. Fewer of wide codes, which take
 // registers before they are decoded too.
 template <int V, int B, int S>
@@ -286,6 +264,7 @@ void launch_gather(const Depthwise& conv, const StepState* state, const StoredVi
 void depthwise_forward(const Depthwise& conv, const StepState* state, const StoredView& x,
                        const ReadView& weight, const ReadView* bias, const WriteView& out, Stream stream) {
   const ReadView bias_view = bias == nullptr ? ReadView{} : *bias;
+  if (depthwise_quick(conv, state, x, weight, bias_view, false, out, stream)) return;
   if (three_by_three(conv)) {
     launch_forward(conv, state, x, weight, bias_view, false, out, stream);
   } else {
@@ -295,6 +274,7 @@ void depthwise_forward(const Depthwise& conv, const StepState* state, const Stor
 
 void depthwise_grad_input(const Depthwise& conv, const StepState* state, const StoredView& dout,
                           const ReadView& weight, const WriteView& dx, Stream stream) {
+  if (depthwise_quick(conv, state, dout, weight, {}, true, dx, stream)) return;
   if (three_by_three(conv) && conv.stride_h == 1) {
     launch_forward(conv, state, dout, weight, {}, true, dx, stream);
   } else if (three_by_three(conv)) {

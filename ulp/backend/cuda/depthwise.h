@@ -2,8 +2,8 @@
 // their taps in registers and walks down strips of images, so that a pixel is decoded once for all rows that it
 // reaches.
 //
-// 3x3 with padding 1 and strides 1 and 2 has kernels of its own where channels are even; all else goes pixel by
-// pixel.
+// 3x3 with padding 1 and strides 1 and 2 has kernels of its own where channels are even, and between images of
+// bf16 with channels in fours quicker ones (depthwise_quick.h); all else goes pixel by pixel.
 #pragma once
 
 #include <cstddef>

@@ -6,6 +6,20 @@
 #include "ulp/backend/cuda/depthwise.h"
 #include "ulp/backend/cuda/vector.h"
 
+namespace ulp::cuda {
+
+// Starts the kernels of depthwise_quick.cu if they do this; `back`: the gradient of images.
+bool depthwise_quick(const Depthwise& conv, const StepState* state, const StoredView& in,
+                     const ReadView& weight, const ReadView& bias, bool back, const WriteView& out,
+                     Stream stream);
+
+// The same of depthwise_weight_quick.cu: partial sums of so many blocks; 0 if it never does this.
+uint32_t depthwise_quick_blocks(const Depthwise& conv);
+bool depthwise_quick_weight(const Depthwise& conv, const StoredView& x, const StoredView& dout,
+                            double* partials, Stream stream);
+
+}  // namespace ulp::cuda
+
 namespace ulp::cuda::depthwise {
 
 // How the work is dealt out. A block has some vectors of channels (a chunk of them) and several workers, each
@@ -90,6 +104,28 @@ struct Piece {
     end_row = first_row + cut.rows < rows ? first_row + cut.rows : rows;
   }
 };
+
+// The taps of a block's channels, as operators read them: [tap][channel], behind them the bias, or zeros. The
+// first block of a chunk reports them. `turned`: the last tap first.
+template <int V>
+__device__ inline void load_taps(const Depthwise& d, const Cut& cut, uint32_t chunk, const StepState* state,
+                                 const ReadView& weight, const ReadView& bias, bool turned, float* taps) {
+  const uint32_t channels = cut.lanes * V, first = chunk * channels, count = d.kh * d.kw;
+  const uint32_t here = d.c - first < channels ? d.c - first : channels;
+  const bool has_bias = bias.stored.codes != nullptr;
+  RangeCount seen, seen_bias;
+  for (uint32_t i = threadIdx.x; i < here * count; i += blockDim.x) {
+    const uint32_t tap = turned ? count - 1 - i % count : i % count;
+    taps[tap * channels + i / count] = load_one(weight, *state, uint64_t{first} * count + i, seen);
+  }
+  for (uint32_t i = threadIdx.x; i < here; i += blockDim.x) {
+    taps[count * channels + i] = has_bias ? load_one(bias, *state, first + i, seen_bias) : 0;
+  }
+  __syncthreads();
+  if (blockIdx.x != chunk) return;
+  if (weight.rounds) report(seen, weight.stats);
+  if (has_bias && bias.rounds) report(seen_bias, bias.stats);
+}
 
 // ---- 3x3, padding 1 ----
 

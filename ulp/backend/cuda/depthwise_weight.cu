@@ -221,14 +221,18 @@ Cut weight_cut(const Depthwise& conv) {
 }  // namespace
 
 size_t depthwise_partials(const Depthwise& conv) {
-  return size_t{weight_cut(conv).blocks} * conv.kh * conv.kw * conv.c;
+  const uint32_t blocks = weight_cut(conv).blocks, quick = depthwise_quick_blocks(conv);
+  return size_t{blocks > quick ? blocks : quick} * conv.kh * conv.kw * conv.c;
 }
 
 void depthwise_grad_weight(const Depthwise& conv, const StoredView& x, const StoredView& dout,
                            double* partials, float* dweight, Stream stream) {
   const uint32_t width = width_of(conv), taps = conv.kh * conv.kw;
   const Cut cut = weight_cut(conv);
-  if (three_by_three(conv)) {
+  uint32_t blocks = cut.blocks;
+  if (depthwise_quick_weight(conv, x, dout, partials, stream)) {
+    blocks = depthwise_quick_blocks(conv);
+  } else if (three_by_three(conv)) {
     by_width_and_bytes(width, x.bits, [&](auto v, auto b) {
       constexpr int V = decltype(v)::value, B = decltype(b)::value;
       launch(conv.stride_h == 1 ? weight_three<V, B, 1> : weight_three<V, B, 2>,
@@ -242,7 +246,7 @@ void depthwise_grad_weight(const Depthwise& conv, const StoredView& x, const Sto
              conv, cut, x, dout, partials);
     });
   }
-  launch(join_blocks, {blocks_for(uint64_t{conv.c} * taps * 32), kThreads}, stream, conv.c, taps, cut.blocks,
+  launch(join_blocks, {blocks_for(uint64_t{conv.c} * taps * 32), kThreads}, stream, conv.c, taps, blocks,
          static_cast<const double*>(partials), dweight);
 }
 
