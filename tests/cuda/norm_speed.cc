@@ -1,7 +1,7 @@
 // Kernels of batch norms and activations on a GPU, one by one: in graphs of 20 launches, as in training, as shares of the rate of a copy in the
 // same run; the general kernels beside those of channelwise.h, whose results are compared. "cold": tensors come from memory; "hot": the
 // same ones again and again, from the cache as far as they fit.
-//   norm_speed [only shapes whose name has this in it]
+//   norm_speed [only shapes whose name has this in it [only formats whose name has this in it]]
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -95,8 +95,10 @@ std::vector<float> numbers(size_t n, uint32_t seed, float scale, float shift, bo
   return made;
 }
 
+// x: of what is normalised. more: of what is added to it. forward: of activations. dout: of the gradient that comes. grad: of one that is
+// added to it, and of what is made of them.
 struct Formats {
-  std::string name, forward, grad, weight;
+  std::string name, x, more, forward, dout, grad, weight;
 };
 struct Layer {
   std::string name;
@@ -108,16 +110,19 @@ class Bench {
  public:
   Bench(const Layer& layer, const Formats& formats, double copy_rate)
       : layer_(layer), formats_(formats), copy_(copy_rate), elements_(layer.pixels * layer.channels) {
+    of_x_ = parse_storage(formats.x);
+    of_more_ = parse_storage(formats.more);
     forward_ = parse_storage(formats.forward);
+    of_dout_ = parse_storage(formats.dout);
     grad_ = parse_storage(formats.grad);
-    const size_t largest =
-        std::max(storage_size(forward_, elements_).code_bytes, storage_size(grad_, elements_).code_bytes);
+    const size_t largest = std::max(
+        {bytes_of(of_x_), bytes_of(of_more_), bytes_of(forward_), bytes_of(of_dout_), bytes_of(grad_)});
     sets_ = std::clamp<size_t>((size_t{200} << 20) / (3 * largest) + 1, 1, 20);
     for (size_t s = 0; s < sets_; ++s) {
-      x_.push_back(filled(forward_, 1, 1.5f, 0.3f, false));
-      more_.push_back(filled(forward_, 2, 1.0f, 0.0f, true));
+      x_.push_back(filled(of_x_, 1, 1.5f, 0.3f, false));
+      more_.push_back(filled(of_more_, 2, 1.0f, 0.0f, true));
       active_.push_back(filled(forward_, 3, 1.0f, 0.1f, true));
-      dout_.push_back(filled(grad_, 4, 0.1f, 0.0f, false));
+      dout_.push_back(filled(of_dout_, 4, 0.1f, 0.0f, false));
       other_.push_back(filled(grad_, 5, 0.1f, 0.0f, false));
       out_.push_back(std::make_unique<Piece>(largest));
     }
@@ -138,22 +143,40 @@ class Bench {
   }
 
   void all() {
-    const double f = static_cast<double>(storage_size(forward_, elements_).code_bytes);
-    const double g = static_cast<double>(storage_size(grad_, elements_).code_bytes);
-    run("batch_stats(x)", {&x_}, f);
-    run("relu(batch_norm(x))", {&x_}, 2 * f);
-    run("relu(add(batch_norm(x),x))", {&x_, &more_}, 3 * f);
-    run("relu(add(batch_norm(x),batch_norm(x)))", {&x_, &more_}, 3 * f);
-    run("relu_grad(x,x)", {&dout_, &active_}, 2 * g + f);
-    run("relu_grad(sum(x,x),x)", {&dout_, &other_, &active_}, 3 * g + f);
-    run("batch_norm_sums(x,x)", {&dout_, &x_}, g + f);
-    run("batch_norm_sums(relu_grad(x,x),x)", {&dout_, &active_, &x_}, g + 2 * f);
-    run("batch_norm_grad(x,x)", {&dout_, &x_}, 2 * g + f);
-    run("batch_norm_grad(relu_grad(x,x),x)", {&dout_, &active_, &x_}, 2 * g + 2 * f);
+    run("batch_stats(x)", {&x_});
+    run("relu(batch_norm(x))", {&x_});
+    run("relu(add(batch_norm(x),x))", {&x_, &more_});
+    run("relu(add(batch_norm(x),batch_norm(x)))", {&x_, &more_});
+    run("relu_grad(x,x)", {&dout_, &active_});
+    run("relu_grad(sum(x,x),x)", {&dout_, &other_, &active_});
+    run("batch_norm_sums(x,x)", {&dout_, &x_});
+    run("batch_norm_sums(relu_grad(x,x),x)", {&dout_, &active_, &x_});
+    run("batch_norm_grad(x,x)", {&dout_, &x_});
+    // Gradients within a block have one format.
+    if (of_dout_ == grad_) run("batch_norm_grad(relu_grad(x,x),x)", {&dout_, &active_, &x_});
   }
 
  private:
   using Pieces = std::vector<std::unique_ptr<Piece>>;
+
+  size_t bytes_of(const Storage& storage) const { return storage_size(storage, elements_).code_bytes; }
+  const Storage& format_of(const Pieces* leaf) const {
+    return leaf == &x_       ? of_x_
+           : leaf == &more_  ? of_more_
+           : leaf == &dout_  ? of_dout_
+           : leaf == &other_ ? grad_
+                             : forward_;
+  }
+  // What an activation lets pass keeps its format.
+  const Storage& format_of(const std::string& pattern, const std::string& op) const {
+    if (pattern.find("_grad") == std::string::npos && pattern.find("_sums") == std::string::npos)
+      return forward_;
+    return op == "relu_grad" && pattern.find("sum(") == std::string::npos ? of_dout_ : grad_;
+  }
+  static std::string root(const std::string& pattern) { return pattern.substr(0, pattern.find('(')); }
+  static bool reduces(const std::string& pattern) {
+    return pattern.starts_with("batch_stats") || pattern.starts_with("batch_norm_sums");
+  }
 
   std::unique_ptr<Piece> filled(const Storage& storage, uint32_t seed, float scale, float shift,
                                 bool positive) {
@@ -165,8 +188,8 @@ class Bench {
       codes.resize(storage_size(storage, kSome).code_bytes);
       encode(storage, {}, numbers(kSome, seed, scale, shift, positive), codes, {});
     }
-    auto piece = std::make_unique<Piece>(storage_size(storage, elements_).code_bytes);
-    const size_t bytes = storage_size(storage, elements_).code_bytes;
+    const size_t bytes = bytes_of(storage);
+    auto piece = std::make_unique<Piece>(bytes);
     for (size_t at = 0; at < bytes; at += codes.size()) {
       gpu().upload(piece->data() + at, codes.data(), std::min(codes.size(), bytes - at));
     }
@@ -201,14 +224,9 @@ class Bench {
     made.state = state_->as<StepState>();
     made.elements = elements_;
     made.general = general;
-    const bool backward =
-        pattern.find("_grad") != std::string::npos || pattern.find("_sums") != std::string::npos;
-    const bool reduces = pattern.starts_with("batch_stats") || pattern.starts_with("batch_norm_sums");
     if (pattern.find("batch") != std::string::npos) made.channels = layer_.channels;
-    for (const Pieces* leaf : leaves) {
-      const bool grad = leaf == &dout_ || leaf == &other_;
-      made.leaf[made.leaves++] = make_leaf(read(grad ? grad_ : forward_, *(*leaf)[set], elements_));
-    }
+    for (const Pieces* leaf : leaves)
+      made.leaf[made.leaves++] = make_leaf(read(format_of(leaf), *(*leaf)[set], elements_));
     // Nodes in the order in which they end.
     std::vector<std::string> open;
     int views = 0;
@@ -228,14 +246,14 @@ class Bench {
                                      : op == "batch_norm_sums" ? std::vector<int>{2, 3}
                                                                : std::vector<int>{};
       for (const int i : which) made.view[views++] = channel(i);
-      stage.rounder = rounder(backward ? grad_ : forward_, op == "relu" || op == "relu_grad");
+      stage.rounder = rounder(format_of(pattern, op), op == "relu" || op == "relu_grad");
       stage.rounder.stats = stats_->as<EncodeStats>() + made.stages;
       if (open.empty()) {
         made.rounder = stage.rounder;
         made.out[0].stats = stage.rounder.stats;
       }
     }
-    if (reduces) {
+    if (reduces(pattern)) {
       for (size_t i = 0; i < 2; ++i) {
         made.out[i] = {};
         made.out[i].stored = stored_view(parse_storage("fp32"), Overflow::saturate, layer_.channels);
@@ -243,7 +261,7 @@ class Bench {
       }
       made.partial = partial_->as<float>();
     } else {
-      made.out[0].stored = stored_view(backward ? grad_ : forward_, Overflow::saturate, elements_);
+      made.out[0].stored = stored_view(format_of(pattern, root(pattern)), Overflow::saturate, elements_);
       made.out[0].stored.codes = out_[set]->data();
     }
     return made;
@@ -263,17 +281,17 @@ class Bench {
   };
   Made once(const std::string& pattern, const std::vector<const Pieces*>& leaves, bool general) {
     check(cudaMemset(stats_->data(), 0, 16 * sizeof(EncodeStats)), "clearing");
-    check(cudaMemset(out_[0]->data(), 0xA5, storage_size(forward_, elements_).code_bytes), "clearing");
+    const size_t bytes = bytes_of(format_of(pattern, root(pattern)));
+    check(cudaMemset(out_[0]->data(), 0xA5, bytes), "clearing");
     check(cudaDeviceSynchronize(), "clearing");
     find(pattern)(call(pattern, leaves, 0, general), the_stream());
     check(cudaDeviceSynchronize(), "running");
     Made made;
-    const bool reduces = pattern.starts_with("batch_stats") || pattern.starts_with("batch_norm_sums");
-    if (reduces) {
+    if (reduces(pattern)) {
       made.sums.resize(2 * layer_.channels);
       gpu().download(made.sums.data(), result_->data(), 8 * layer_.channels);
     } else {
-      made.bytes.resize(storage_size(forward_, elements_).code_bytes);
+      made.bytes.resize(bytes);
       gpu().download(made.bytes.data(), out_[0]->data(), made.bytes.size());
     }
     made.stats.resize(16);
@@ -281,7 +299,10 @@ class Bench {
     return made;
   }
 
-  void run(const std::string& pattern, const std::vector<const Pieces*>& leaves, double bytes) {
+  void run(const std::string& pattern, const std::vector<const Pieces*>& leaves) {
+    size_t moved = reduces(pattern) ? 0 : bytes_of(format_of(pattern, root(pattern)));
+    for (const Pieces* leaf : leaves) moved += bytes_of(format_of(leaf));
+    const auto bytes = static_cast<double>(moved);
     const Made old = once(pattern, leaves, true), now = once(pattern, leaves, false),
                again = once(pattern, leaves, false);
     double off = 0;
@@ -311,7 +332,7 @@ class Bench {
   Formats formats_;
   double copy_;
   size_t elements_, sets_ = 1;
-  Storage forward_, grad_;
+  Storage of_x_, of_more_, forward_, of_dout_, grad_;
   Pieces x_, more_, active_, dout_, other_, out_, channel_;
   std::unique_ptr<Piece> partial_, result_, stats_, state_;
 };
@@ -328,7 +349,7 @@ double copy_rate() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string only = argc > 1 ? argv[1] : "";
+  const std::string only = argc > 1 ? argv[1] : "", only_formats = argc > 2 ? argv[2] : "";
   const Layer layers[] = {
       {"resnet18 1024 64x32", 1024 * 1024, 64}, {"resnet18 1024 128x16", 1024 * 256, 128},
       {"resnet18 1024 256x8", 1024 * 64, 256},  {"resnet18 1024 512x4", 1024 * 16, 512},
@@ -337,7 +358,16 @@ int main(int argc, char** argv) {
       {"resnet20 128 16x32", 128 * 1024, 16},   {"resnet20 128 32x16", 128 * 256, 32},
       {"resnet20 128 64x8", 128 * 64, 64},
   };
-  const Formats formats[] = {{"bf16", "bf16", "bf16", ""}, {"8bit", "fp(4,3,4)", "fp(5,2,0)", "fp(4,3,4)"}};
+  const std::string w = "fp(6,9,0)", f = "fp(4,3,4)", g = "fp(5,2,0)";
+  const Formats formats[] = {
+      {"bf16", "bf16", "bf16", "bf16", "bf16", "bf16", ""},
+      {"8bit", f, f, f, g, g, f},
+      {"16bit", w, w, w, w, w, w},
+      // A block of 8 bits among such of 16, one of 16 among such of 8, and one with a norm's input of more bits.
+      {"in 16", f, w, f, w, g, f},
+      {"in 8", w, f, w, g, w, w},
+      {"x 16", w, f, f, g, g, f},
+  };
   const double rate = copy_rate();
   fmt::print(
       "copy {:.0f} GB/s; microseconds a launch, share of a copy's rate when cold, microseconds when hot\n",
@@ -345,6 +375,7 @@ int main(int argc, char** argv) {
   fmt::print("{:<22} {:<5} {:<40} {:>8} {:>5} {:>8} | {:>8} {:>5} {:>8} |\n", "layer", "", "pattern",
              "general", "", "hot", "quick", "", "hot");
   for (const Formats& format : formats) {
+    if (format.name.find(only_formats) == std::string::npos) continue;
     for (const Layer& layer : layers) {
       if (layer.name.find(only) == std::string::npos) continue;
       Bench(layer, format, rate).all();

@@ -1,5 +1,5 @@
 // Batch norms and activations in the formats that models train in: bf16, and 8 bits with 4 or 5 bits of exponent, which the
-// processor converts by itself. The bits, sums and range events of the general kernels of pipeline.h, in fewer instructions
+// processor converts by itself, and other formats of 16 bits. The bits, sums and range events of the general kernels of pipeline.h, in fewer instructions
 // and with one launch for a reduction.
 //
 // Each function takes the call of its pattern and answers true, or, where a format or a shape is not its own, does
@@ -16,7 +16,10 @@ namespace ulp::cuda {
 // The type of the processor that a format's codes are read as; `none`: there is no such.
 //   e4, e5: codes of 8 bits with so many bits of exponent. Those of e4 are the type's but for a power of two. Codes that mean something else to the
 //   processor are the topmost ones; groups in which such a code appears go a longer way.
-enum class Code : uint8_t { none, bf16, e4, e5 };
+//   wide: codes of 16 bits that all are numbers, of fp32's range less some binades at its ends: fp(6,9,0) and the like. The processor
+//   does not have them; how they are moved and rounded is told by a few numbers of the call.
+// Kernels are compiled for bf16, e4, e5 and wide alone, and for mixes of wide with e4 in forward, with e4 and e5 in backward.
+enum class Code : uint8_t { none, bf16, e4, e5, wide };
 
 bool quick_norm(const PipelineCall& call, Stream stream);            // batch_norm(x)
 bool quick_relu_norm(const PipelineCall& call, Stream stream);       // relu(batch_norm(x))

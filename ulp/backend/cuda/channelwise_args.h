@@ -19,6 +19,10 @@ inline Code code_of(const QuickCodec& codec, uint32_t bits) {
   // Powers of two between numbers and the type's that keep both far from fp32's ends.
   if (bits == 8 && spec.man == 3 && spec.emin >= -46 && spec.emin <= 34) return Code::e4;
   if (bits == 8 && spec.man == 2 && spec.emin == -14) return Code::e5;
+  // Room above the largest number for 2^23 spacings, and a lift whose inverse is a normal number too.
+  if (bits == 16 && spec.man >= 7 && spec.max_code == 0x7FFF && codec.lift <= 0x1p126f &&
+      decode_scalar(spec, spec.max_code) < kQuickLimit)
+    return Code::wide;
   return Code::none;
 }
 inline Code code_of(const Leaf& leaf) {
@@ -34,15 +38,51 @@ inline Code code_of(const Rounder& rounder) {
 }
 inline bool writes_plain(const WriteView& view) { return view.stored.kind == Stored::plain && !view.sums; }
 
+// The choice of a kernel by a code: `function` is called with the one of kCodes that it is. False where it is none of them, or the
+// function says so.
+template <Code... kCodes, typename Function>
+bool choose_code(Code code, const Function& function) {
+  return ((code == kCodes && function.template operator()<kCodes>()) || ...);
+}
+
+// The same with the codes of gradients and of what forward kept, in the pairs that kernels are compiled for.
+template <typename Function>
+bool with_pair(Code grad, Code kept, const Function& function) {
+  return choose_code<Code::bf16, Code::e5, Code::wide>(grad, [&]<Code kGrad> {
+    if constexpr (kGrad == Code::bf16) {
+      return kept == Code::bf16 && function.template operator()<kGrad, Code::bf16>();
+    } else if constexpr (kGrad == Code::e5) {
+      return choose_code<Code::e4, Code::e5, Code::wide>(
+          kept, [&]<Code kKept> { return function.template operator()<kGrad, kKept>(); });
+    } else {
+      return choose_code<Code::e4, Code::wide>(
+          kept, [&]<Code kKept> { return function.template operator()<kGrad, kKept>(); });
+    }
+  });
+}
+
+// What e4 needs beside the type's numbers.
 inline float lift_of(const QuickCodec& codec) {
   if (codec.spec.man != 3) return 1;
   return bits_float(static_cast<uint32_t>(codec.spec.emin + 6 + 127) << 23);
 }
+inline Reading reading_of(const QuickCodec& codec) {
+  Reading made{lift_of(codec), 0, 0};
+  if (codec.spec.sign_shift == 15 && codec.spec.max_code == 0x7FFF) {
+    made.lift = codec.lift;
+    made.shift = 16 - codec.shift;
+    made.mask = 0x80000000u | 0x7FFFu << codec.shift;
+  }
+  return made;
+}
 inline Target target_of(const Rounder& rounder, EncodeStats* stats) {
   const CodecSpec& spec = rounder.codec.spec;
   Target made;
-  made.lift = lift_of(rounder.codec);
-  made.drop = 1 / made.lift;
+  made.reading = reading_of(rounder.codec);
+  made.drop = 1 / made.reading.lift;
+  made.wide = spec.sign_shift == 15;
+  made.many = rounder.many;
+  made.least = rounder.least;
   const uint32_t top = spec.man == 3 ? 0x7Eu : spec.man == 2 ? 0x7Bu : spec.max_code;
   made.limit = bits_float(decode_scalar(spec, top < spec.max_code ? top : spec.max_code));
   made.vanishing = bits_float(rounder.vanishing / 2);
@@ -114,6 +154,9 @@ struct Course {
   }
   uint32_t blocks() const { return threads / active; }
 };
+
+// The group itself, or the last one instead of none: loads that always happen keep no older number alive.
+__device__ inline uint32_t nearest(uint32_t group, uint32_t end) { return group < end ? group : end - 1; }
 
 // Reports what the block's threads saw. All 256 must come here, once.
 template <int n>

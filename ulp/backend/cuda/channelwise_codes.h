@@ -1,5 +1,5 @@
-// Groups of eight numbers as packed codes of the processor's own types: converted two at a time, masked and compared as they lie. What the
-// processor lacks on the CPU is spelled out. Only for files that are compiled as kernels.
+// Groups of eight numbers as packed codes: converted, masked and compared two or four at a time as they lie. The processor's own types are
+// converted by its instructions, which are spelled out for the CPU. Only for files that are compiled as kernels.
 #pragma once
 
 #include "ulp/backend/cuda/channelwise.h"
@@ -8,8 +8,11 @@
 
 namespace ulp::cuda {
 
+// Whether codes have 16 bits; else 8.
 template <Code kCode>
-inline constexpr int kWordsOf = kCode == Code::bf16 ? 4 : 2;
+inline constexpr bool kHalves = kCode == Code::bf16 || kCode == Code::wide;
+template <Code kCode>
+inline constexpr int kWordsOf = kHalves<kCode> ? 4 : 2;
 
 template <Code kCode>
 struct Packed {
@@ -19,7 +22,7 @@ struct Packed {
 template <Code kCode>
 __device__ inline Packed<kCode> load_packed(const uint8_t* codes, uint32_t group) {
   Packed<kCode> made;
-  if constexpr (kCode == Code::bf16) {
+  if constexpr (kHalves<kCode>) {
     const uint4 four = reinterpret_cast<const uint4*>(codes)[group];
     made.word[0] = four.x;
     made.word[1] = four.y;
@@ -35,7 +38,7 @@ __device__ inline Packed<kCode> load_packed(const uint8_t* codes, uint32_t group
 
 template <Code kCode>
 __device__ inline void store_packed(uint8_t* codes, uint32_t group, const Packed<kCode>& made) {
-  if constexpr (kCode == Code::bf16) {
+  if constexpr (kHalves<kCode>) {
     reinterpret_cast<uint4*>(codes)[group] =
         make_uint4(made.word[0], made.word[1], made.word[2], made.word[3]);
   } else {
@@ -45,7 +48,7 @@ __device__ inline void store_packed(uint8_t* codes, uint32_t group, const Packed
 
 template <Code kCode>
 __device__ inline uint32_t code_at(const Packed<kCode>& packed, int i) {
-  constexpr int kEach = kCode == Code::bf16 ? 2 : 4, kBits = 32 / kEach;
+  constexpr int kEach = kHalves<kCode> ? 2 : 4, kBits = 32 / kEach;
   return pick(packed.word, i / kEach) >> (kBits * (i % kEach)) & ((1u << kBits) - 1);
 }
 
@@ -85,11 +88,11 @@ __device__ inline uint32_t positive_halves(uint32_t word) {
   return __hgt2_mask(reinterpret_cast<const __nv_bfloat162&>(word),
                      reinterpret_cast<const __nv_bfloat162&>(zero));
 }
-// Bytes filled with the signs of others: nibble 8 + i stands for byte i's.
+// Bytes filled with the signs of others: nibble 8 + i stands for byte i's, 12 + i for that of the second word.
 template <uint32_t kChosen>
-__device__ inline uint32_t fill_signs(uint32_t word) {
+__device__ inline uint32_t fill_signs(uint32_t word, uint32_t second = 0) {
   uint32_t made;
-  asm("prmt.b32 %0, %1, 0, %2;" : "=r"(made) : "r"(word), "n"(kChosen));
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(made) : "r"(word), "r"(second), "n"(kChosen));
   return made;
 }
 __device__ inline uint32_t larger_halves(uint32_t a, uint32_t b) { return __vmaxu2(a, b); }
@@ -122,10 +125,11 @@ inline uint32_t positive_halves(uint32_t word) {
          (bits_float(word & 0xFFFF0000u) > 0 ? 0xFFFF0000u : 0u);
 }
 template <uint32_t kChosen>
-inline uint32_t fill_signs(uint32_t word) {
+inline uint32_t fill_signs(uint32_t word, uint32_t second = 0) {
   uint32_t made = 0;
   for (uint32_t i = 0; i < 4; ++i) {
-    made |= (word >> (8 * (kChosen >> (4 * i) & 3u) + 7) & 1u) * 0xFFu << (8 * i);
+    const uint32_t chosen = kChosen >> (4 * i), from = (chosen & 4u) != 0 ? second : word;
+    made |= (from >> (8 * (chosen & 3u) + 7) & 1u) * 0xFFu << (8 * i);
   }
   return made;
 }
@@ -135,38 +139,88 @@ inline uint32_t larger_halves(uint32_t a, uint32_t b) {
 }
 #endif
 
-// The numbers of a group; `lift` is what e4 needs beside the type's. Codes that are no numbers there come out as infinities or NaN,
-// of which arithmetic makes no number again.
+// How codes become numbers. Of e4 `lift` is what the type's numbers are multiplied by. Of wide a code goes from the top of a register
+// by `shift` to its place in a number, where `mask` has the bits that belong there; the rest is `lift`.
+struct Reading {
+  float lift;
+  uint32_t shift, mask;
+};
+
+// How numbers are written. Of wide 2^23 spacings of the binade of pattern p are p + many, or `least` where that is more.
+struct Target {
+  Reading reading;
+  float drop;  // 1 / lift
+  uint32_t many, least;
+  bool wide;           // or else e4, where the kernel is not told
+  float limit;         // up to here numbers become codes that the type has too
+  float vanishing;     // numbers up to here become 0
+  EncodeStats* stats;  // null: not reported
+  QuickCodec codec;    // for what is beyond
+};
+
+// The numbers of a group, of e4 those of the type. Codes that are no numbers there come out as infinities or NaN, of which arithmetic
+// makes no number again.
 template <Code kCode>
-__device__ inline void unpack(const Packed<kCode>& packed, float lift, float (&x)[8]) {
-  if constexpr (kCode == Code::bf16) {
+__device__ inline void unpack_units(const Packed<kCode>& packed, const Reading& reading, float (&x)[8]) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (kCode == Code::bf16) {
       x[2 * i] = bits_float(packed.word[i] << 16);
       x[2 * i + 1] = bits_float(packed.word[i] & 0xFFFF0000u);
-    }
-  } else {
+    } else if constexpr (kCode == Code::wide) {
+      // The sign stays above; what it fills and what comes from the neighbour are masked.
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
+      for (int k = 0; k < 2; ++k) {
+        const auto top = static_cast<int32_t>(k == 0 ? packed.word[i] << 16 : packed.word[i]);
+        x[2 * i + k] = bits_float(static_cast<uint32_t>(top >> reading.shift) & reading.mask) * reading.lift;
+      }
+    } else {
       unpack_two<kCode>(packed.word[i / 2] >> (16 * (i % 2)), x[2 * i], x[2 * i + 1]);
-    if constexpr (kCode == Code::e4) {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) x[i] = x[i] * lift;
     }
   }
+}
+// Those of the format.
+template <Code kCode>
+__device__ inline void unpack(const Packed<kCode>& packed, const Reading& reading, float (&x)[8]) {
+  unpack_units<kCode>(packed, reading, x);
+  if constexpr (kCode == Code::e4) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) x[i] = x[i] * reading.lift;
+  }
+}
+
+// |x| up to the limit of a `wide` target, rounded to nearest-even. 2^23 spacings, added and taken away again, leave a whole number of
+// them; below the smallest normal number its spacings.
+__device__ inline float round_wide(const Target& target, float x) {
+  const uint32_t own = (float_bits(x) & 0x7F800000u) + target.many;
+  const float many = bits_float(own > target.least ? own : target.least);
+  return (fabsf(x) + many) - many;
+}
+
+// The codes of two magnitudes, low and high. A number of the format, less the lift, is its code and zeros below it.
+__device__ inline uint32_t wide_codes(const Target& target, float low, float high) {
+  const uint32_t first = float_bits(round_wide(target, low) * target.drop);
+  const uint32_t second = float_bits(round_wide(target, high) * target.drop);
+  return first >> (16 - target.reading.shift) | second << target.reading.shift;
 }
 
 // The codes of numbers up to a Target's limit, rounded to nearest-even.
 template <Code kCode>
-__device__ inline Packed<kCode> pack(const float (&x)[8], float drop) {
+__device__ inline Packed<kCode> pack(const float (&x)[8], const Target& target) {
   Packed<kCode> made;
   if constexpr (kCode == Code::bf16) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) made.word[i] = pack_two<kCode>(x[2 * i], x[2 * i + 1]);
+  } else if constexpr (kCode == Code::wide) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t signs = __byte_perm(float_bits(x[2 * i]), float_bits(x[2 * i + 1]), 0x7632);
+      made.word[i] = choose_bits(0x7FFF7FFFu, wide_codes(target, x[2 * i], x[2 * i + 1]), signs);
+    }
   } else {
     float y[8];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) y[i] = kCode == Code::e4 ? x[i] * drop : x[i];
+    for (int i = 0; i < 8; ++i) y[i] = kCode == Code::e4 ? x[i] * target.drop : x[i];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       made.word[i] = pack_two<kCode>(y[4 * i], y[4 * i + 1]) | pack_two<kCode>(y[4 * i + 2], y[4 * i + 3])
@@ -176,26 +230,72 @@ __device__ inline Packed<kCode> pack(const float (&x)[8], float drop) {
   return made;
 }
 
-// Numbers above 0 stay, others become 0. There are no NaN.
+// Numbers up to the limit, rounded as if they were stored. kCode none: e4 or wide, as the target says.
 template <Code kCode>
-__device__ inline void relu_packed(Packed<kCode>& packed) {
+__device__ inline void round_within(const Target& target, float (&x)[8]) {
+  if constexpr (kCode == Code::none) {
+    if (target.wide) {
+      round_within<Code::wide>(target, x);
+    } else {
+      round_within<Code::e4>(target, x);
+    }
+  } else if constexpr (kCode == Code::wide) {
 #pragma unroll
-  for (int i = 0; i < kWordsOf<kCode>; ++i) {
-    packed.word[i] &= ~fill_signs < kCode == Code::bf16 ? 0xBB99u : 0xBA98u > (packed.word[i]);
+    for (int i = 0; i < 8; ++i) {
+      x[i] = bits_float(choose_bits(0x7FFFFFFFu, float_bits(round_wide(target, x[i])), float_bits(x[i])));
+    }
+  } else {
+    unpack<kCode>(pack<kCode>(x, target), target.reading, x);
   }
 }
 
-// Codes stay where `out` is above 0. Of 8 bits all codes of `out` are numbers.
+// The same of an activation: codes above 0 stay, others become 0.
+template <Code kCode>
+__device__ inline Packed<kCode> pack_relu(const float (&x)[8], const Target& target) {
+  if constexpr (kCode == Code::wide) {
+    Packed<kCode> made;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t below = fill_signs<0xFFBBu>(float_bits(x[2 * i]), float_bits(x[2 * i + 1]));
+      made.word[i] = wide_codes(target, x[2 * i], x[2 * i + 1]) & ~below;
+    }
+    return made;
+  } else {
+    Packed<kCode> made = pack<kCode>(x, target);
+#pragma unroll
+    for (int i = 0; i < kWordsOf<kCode>; ++i) {
+      made.word[i] &= ~fill_signs < kHalves<kCode> ? 0xBB99u : 0xBA98u > (made.word[i]);
+    }
+    return made;
+  }
+}
+
+// Codes stay where `out` is above 0. But for bf16 all codes of `out` are numbers.
 template <Code kCode, Code kOut>
 __device__ inline void keep_positive(Packed<kCode>& packed, const Packed<kOut>& out) {
-  static_assert(kWordsOf<kCode> == kWordsOf<kOut>);
+  if constexpr (kOut == Code::bf16) {
+    static_assert(kHalves<kCode>);
 #pragma unroll
-  for (int i = 0; i < kWordsOf<kCode>; ++i) {
-    if constexpr (kOut == Code::bf16) {
-      packed.word[i] &= positive_halves(out.word[i]);
-    } else {
-      const uint32_t above = ((out.word[i] & 0x7F7F7F7Fu) + 0x7F7F7F7Fu) & ~out.word[i];
-      packed.word[i] &= fill_signs<0xBA98u>(above);
+    for (int i = 0; i < 4; ++i) packed.word[i] &= positive_halves(out.word[i]);
+  } else {
+    // The sign's place of a code says whether it is above 0.
+    constexpr uint32_t kRest = kHalves<kOut> ? 0x7FFF7FFFu : 0x7F7F7F7Fu;
+    uint32_t above[kWordsOf<kOut>];
+#pragma unroll
+    for (int i = 0; i < kWordsOf<kOut>; ++i) above[i] = ((out.word[i] & kRest) + kRest) & ~out.word[i];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if constexpr (kHalves<kCode> && kHalves<kOut>) {
+        packed.word[2 * i] &= fill_signs<0xBB99u>(above[2 * i]);
+        packed.word[2 * i + 1] &= fill_signs<0xBB99u>(above[2 * i + 1]);
+      } else if constexpr (kHalves<kCode>) {
+        packed.word[2 * i] &= fill_signs<0x9988u>(above[i]);
+        packed.word[2 * i + 1] &= fill_signs<0xBBAAu>(above[i]);
+      } else if constexpr (kHalves<kOut>) {
+        packed.word[i] &= fill_signs<0xFDB9u>(above[2 * i], above[2 * i + 1]);
+      } else {
+        packed.word[i] &= fill_signs<0xBA98u>(above[i]);
+      }
     }
   }
 }
@@ -206,7 +306,7 @@ __device__ inline uint32_t most_of(uint32_t before, const Packed<kCode>& packed)
   uint32_t most = before;
 #pragma unroll
   for (int i = 0; i < kWordsOf<kCode>; ++i) {
-    if constexpr (kCode == Code::bf16) {
+    if constexpr (kHalves<kCode>) {
       most = larger_halves(most, kSigned ? packed.word[i] & 0x7FFF7FFFu : packed.word[i]);
     } else {
       const uint32_t word = kSigned ? packed.word[i] & 0x7F7F7F7Fu : packed.word[i];
@@ -219,7 +319,7 @@ __device__ inline uint32_t most_of(uint32_t before, const Packed<kCode>& packed)
 template <Code kCode>
 __device__ inline uint32_t most_code(uint32_t most) {
   const uint32_t low = most & 0xFFFFu, high = most >> 16, code = low > high ? low : high;
-  return kCode == Code::bf16 ? code : code >> 8;
+  return kHalves<kCode> ? code : code >> 8;
 }
 
 // The pattern of the number that a code up to the largest is.
@@ -234,15 +334,6 @@ __device__ inline float smallest_of(const float (&x)[8]) {
   for (int i = 2; i < 8; ++i) least = fminf(least, fabsf(x[i]));
   return least;
 }
-
-// How numbers are written.
-struct Target {
-  float lift, drop;    // between the format's numbers and the type's
-  float limit;         // up to here numbers become codes that the type has too
-  float vanishing;     // numbers up to here become 0
-  EncodeStats* stats;  // null: not reported
-  QuickCodec codec;    // for what is beyond
-};
 
 // What a thread saw of a tensor in groups within the limit.
 struct Within {
@@ -299,13 +390,12 @@ __device__ inline float round_long(const QuickCodec& codec, float x, RangeCount&
 }
 template <Code kCode>
 __device__ inline float load_long(const QuickCodec& codec, const uint8_t* codes, uint64_t element) {
-  const uint32_t code =
-      kCode == Code::bf16 ? reinterpret_cast<const uint16_t*>(codes)[element] : codes[element];
+  const uint32_t code = kHalves<kCode> ? reinterpret_cast<const uint16_t*>(codes)[element] : codes[element];
   return bits_float(decode_quick(codec, code));
 }
 template <Code kCode>
 __device__ inline void store_long(uint8_t* codes, uint64_t element, uint32_t code) {
-  if constexpr (kCode == Code::bf16) {
+  if constexpr (kHalves<kCode>) {
     reinterpret_cast<uint16_t*>(codes)[element] = static_cast<uint16_t>(code);
   } else {
     codes[element] = static_cast<uint8_t>(code);

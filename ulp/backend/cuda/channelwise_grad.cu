@@ -6,21 +6,6 @@ namespace {
 
 namespace el = ulp::elementwise;
 
-// Of gradients and of what forward kept.
-template <typename Function>
-bool with_codes(Code grad, Code kept, const Function& function) {
-  if (grad == Code::bf16 && kept == Code::bf16) {
-    function.template operator()<Code::bf16, Code::bf16>();
-  } else if (grad == Code::e5 && kept == Code::e4) {
-    function.template operator()<Code::e5, Code::e4>();
-  } else if (grad == Code::e5 && kept == Code::e5) {
-    function.template operator()<Code::e5, Code::e5>();
-  } else {
-    return false;
-  }
-  return true;
-}
-
 // Whether keep_positive can read an activation.
 bool all_numbers(const Leaf& leaf) { return code_of(leaf) == Code::bf16 || leaf.ordinary; }
 
@@ -28,8 +13,8 @@ struct NormGradArgs {
   Course course;
   uint32_t channels;
   const uint8_t *dout, *mask, *x;  // mask: the activation's output
+  Reading dout_reading, x_reading;
   QuickCodec dout_codec, mask_codec, x_codec;
-  float lift;  // of x
   ChannelInput gamma;
   const float *mean, *variance, *sum, *product;
   float epsilon, rows;
@@ -41,7 +26,8 @@ struct NormGradArgs {
 // Channel values in shared memory: mean, inverse, scale, and the two sums' means.
 constexpr uint32_t kGradValues = 5;
 
-template <Code kGrad, Code kKept, bool kMasked>
+// kGrad, kMask, kKept: of the inputs; without an activation kMask is kKept. kOut: of the result.
+template <Code kGrad, Code kMask, Code kKept, Code kOut, bool kMasked>
 __attribute__((noinline)) static __device__ void norm_grad_long(const NormGradArgs& a, const float* tile,
                                                                 uint32_t group, uint32_t channel) {
   RangeCount masked, made;
@@ -50,41 +36,43 @@ __attribute__((noinline)) static __device__ void norm_grad_long(const NormGradAr
     const uint64_t element = uint64_t{group} * kGroup + i;
     float dout = load_long<kGrad>(a.dout_codec, a.dout, element);
     if constexpr (kMasked) {
-      dout = el::relu_grad(dout, load_long<kKept>(a.mask_codec, a.mask, element));
+      dout = el::relu_grad(dout, load_long<kMask>(a.mask_codec, a.mask, element));
       dout = round_long(a.masked.codec, dout, masked);
     }
     const float* at = tile + channel + i;
     const float y =
         el::batch_norm_grad(dout, load_long<kKept>(a.x_codec, a.x, element), at[0], at[a.channels],
                             at[2 * a.channels], at[3 * a.channels], at[4 * a.channels]);
-    store_long<kGrad>(a.out, element, code_long(a.target.codec, y, made));
+    store_long<kOut>(a.out, element, code_long(a.target.codec, y, made));
   }
   if constexpr (kMasked) report_now(masked, a.masked.stats);
   report_now(made, a.target.stats);
 }
 
 constexpr uint32_t kGradBlocks = 2;
-template <Code kGrad>
+// Groups on their way.
+template <Code kGrad, Code kMask, Code kKept, bool kMasked>
 constexpr int grad_at_once() {
-  return kGrad == Code::bf16 ? 2 : 4;
+  return kWordsOf<kGrad> + kWordsOf<kKept> + (kMasked ? kWordsOf<kMask> : 0) > 6 ? 2 : 4;
 }
 
-template <Code kGrad, Code kKept, bool kMasked>
+template <Code kGrad, Code kMask, Code kKept, Code kOut, bool kMasked>
 __global__ void __launch_bounds__(kQuickThreads, kGradBlocks)
     run_norm_grad(const __grid_constant__ NormGradArgs a) {
   ULP_SHARED(float, tile);
-  constexpr int kAtOnce = grad_at_once<kGrad>();
+  constexpr int kAtOnce = grad_at_once<kGrad, kMask, kKept, kMasked>();
   const uint32_t q = blockIdx.x * a.course.active + threadIdx.x;
   uint32_t group = threadIdx.x < a.course.active ? q : a.course.groups;
   Packed<kGrad> dout[kAtOnce];
-  Packed<kKept> mask[kAtOnce], kept[kAtOnce];
+  Packed<kMask> mask[kAtOnce];
+  Packed<kKept> kept[kAtOnce];
   const auto load = [&] {
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
       const uint32_t g = group + static_cast<uint32_t>(u) * a.course.threads;
       if (g >= a.course.groups) continue;
       dout[u] = load_packed<kGrad>(a.dout, g);
-      if constexpr (kMasked) mask[u] = load_packed<kKept>(a.mask, g);
+      if constexpr (kMasked) mask[u] = load_packed<kMask>(a.mask, g);
       kept[u] = load_packed<kKept>(a.x, g);
     }
   };
@@ -114,22 +102,22 @@ __global__ void __launch_bounds__(kQuickThreads, kGradBlocks)
     for (int u = 0; u < kAtOnce; ++u) {
       const uint32_t g = group + static_cast<uint32_t>(u) * a.course.threads;
       if (g >= a.course.groups) break;
-      if constexpr (kMasked) keep_positive<kGrad, kKept>(dout[u], mask[u]);
+      if constexpr (kMasked) keep_positive<kGrad, kMask>(dout[u], mask[u]);
       float y[8], x[8];
-      unpack<kGrad>(dout[u], 1, y);
-      unpack<kKept>(kept[u], a.lift, x);
+      unpack<kGrad>(dout[u], a.dout_reading, y);
+      unpack<kKept>(kept[u], a.x_reading, x);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         y[i] = scale[i] * ((y[i] - mean_dout[i]) - ((x[i] - mean[i]) * inverse[i]) * mean_product[i]);
       }
       const float most = largest_of(y);
       if (!(most <= a.target.limit)) {
-        norm_grad_long<kGrad, kKept, kMasked>(a, tile, g, channel);
+        norm_grad_long<kGrad, kMask, kKept, kOut, kMasked>(a, tile, g, channel);
         continue;
       }
       if (watches) most_masked = most_of<kGrad, true>(most_masked, dout[u]);
       seen[0].add(vanishing_in(a.target, y), most);
-      store_packed<kGrad>(a.out, g, pack<kGrad>(y, 1));
+      store_packed<kOut>(a.out, g, pack<kOut>(y, a.target));
     }
     group += kAtOnce * a.course.threads;
     load();
@@ -140,13 +128,38 @@ __global__ void __launch_bounds__(kQuickThreads, kGradBlocks)
   if (blockIdx.x == 0) report_channels(a.gamma, a.channels);
 }
 
+// Calls `function` with the codes of the gradient, the activation, what was normalised and the result.
+template <bool kMasked, typename Function>
+bool with_codes(Code grad, Code mask, Code kept, Code out, const Function& function) {
+  if (grad == out && mask == kept) {
+    return with_pair(grad, kept, [&]<Code kGrad, Code kKept> {
+      return function.template operator()<kGrad, kKept, kKept, kGrad>();
+    });
+  }
+  if constexpr (kMasked) {
+    // An activation of 16 bits over a norm of 8, or the other way round.
+    if (grad != Code::e5 || out != Code::e5) return false;
+    if (mask == Code::e4 && kept == Code::wide)
+      return function.template operator()<Code::e5, Code::e4, Code::wide, Code::e5>();
+    if (mask == Code::wide && kept == Code::e4)
+      return function.template operator()<Code::e5, Code::wide, Code::e4, Code::e5>();
+  } else {
+    // From a sum of other codes than those of its addend.
+    if (grad == Code::wide && kept == Code::e4 && out == Code::e5)
+      return function.template operator()<Code::wide, Code::e4, Code::e4, Code::e5>();
+    if (grad == Code::e5 && kept == Code::wide && out == Code::wide)
+      return function.template operator()<Code::e5, Code::wide, Code::wide, Code::wide>();
+  }
+  return false;
+}
+
 template <bool kMasked>
 bool launch_norm_grad(const PipelineCall& call, Stream stream) {
   NormGradArgs a;
   const Leaf &dout = call.leaf[0], &mask = call.leaf[kMasked ? 1 : 0], &x = call.leaf[kMasked ? 2 : 1];
   const Stage& stage = call.stage[kMasked ? 1 : 0];
   const Code grad = code_of(dout), kept = code_of(x);
-  if (code_of(call.rounder) != grad || !writes_plain(call.out[0]) || !a.gamma.take(call.view[0]) ||
+  if (!writes_plain(call.out[0]) || !a.gamma.take(call.view[0]) ||
       !a.course.take(call.elements, call.channels, kGradBlocks))
     return false;
   for (int i = 1; i < 5; ++i) {
@@ -154,8 +167,7 @@ bool launch_norm_grad(const PipelineCall& call, Stream stream) {
   }
   if (kMasked) {
     const Rounder& rounder = call.stage[0].rounder;
-    if (code_of(mask) != kept || !all_numbers(mask) || code_of(rounder) != grad || !rounder.exact)
-      return false;
+    if (!all_numbers(mask) || code_of(rounder) != grad || !rounder.exact) return false;
     a.masked = target_of(rounder, rounder.stats);
   }
   a.channels = static_cast<uint32_t>(call.channels);
@@ -165,19 +177,24 @@ bool launch_norm_grad(const PipelineCall& call, Stream stream) {
   a.dout_codec = dout.view.stored.codec;
   a.mask_codec = mask.view.stored.codec;
   a.x_codec = x.view.stored.codec;
-  a.lift = lift_of(a.x_codec);
+  a.dout_reading = reading_of(a.dout_codec);
+  a.x_reading = reading_of(a.x_codec);
   a.mean = floats_of(call.view[1]);
   a.variance = floats_of(call.view[2]);
   a.sum = floats_of(call.view[3]);
   a.product = floats_of(call.view[4]);
   a.epsilon = stage.epsilon;
   a.rows = stage.rows;
+  const Code out = code_of(call.rounder);
+  if (out == Code::none) return false;
   a.target = target_of(call.rounder, call.out[0].stats);
   a.out = call.out[0].stored.codes;
   const Grid grid{a.course.blocks(), kQuickThreads, kGradValues * sizeof(float) * a.channels};
-  return with_codes(grad, kept, [&]<Code kGrad, Code kKept> {
-    launch(run_norm_grad<kGrad, kKept, kMasked>, grid, stream, a);
-  });
+  return with_codes<kMasked>(grad, kMasked ? code_of(mask) : kept, kept, out,
+                             [&]<Code kGrad, Code kMask, Code kKept, Code kOut> {
+                               launch(run_norm_grad<kGrad, kMask, kKept, kOut, kMasked>, grid, stream, a);
+                               return true;
+                             });
 }
 
 // Gradients are copied where the activation is above 0, kSum: the sum of two of them.
@@ -185,6 +202,7 @@ template <bool kSum>
 struct ReluGradArgs {
   Course course;
   const uint8_t *dout[kSum ? 2 : 1], *mask;
+  Reading reading[kSum ? 2 : 1];
   QuickCodec codec[kSum ? 2 : 1], mask_codec;
   uint32_t top;  // above this code are no numbers
   Target sum;    // of two
@@ -192,19 +210,20 @@ struct ReluGradArgs {
   uint8_t* out;
 };
 
-template <Code kGrad, Code kKept, bool kSum>
+// kFirst, kSecond: of the gradients; where there is one, it is both, and the result's kOut too.
+template <Code kFirst, Code kSecond, Code kOut, Code kMask, bool kSum>
 __attribute__((noinline)) static __device__ void relu_grad_long(const ReluGradArgs<kSum>& a, uint32_t group) {
   RangeCount summed, made;
 #pragma unroll 1
   for (uint32_t i = 0; i < kGroup; ++i) {
     const uint64_t element = uint64_t{group} * kGroup + i;
-    float dout = load_long<kGrad>(a.codec[0], a.dout[0], element);
+    float dout = load_long<kFirst>(a.codec[0], a.dout[0], element);
     if constexpr (kSum) {
-      dout = el::add(dout, load_long<kGrad>(a.codec[1], a.dout[1], element));
+      dout = el::add(dout, load_long<kSecond>(a.codec[1], a.dout[1], element));
       dout = round_long(a.sum.codec, dout, summed);
     }
-    dout = el::relu_grad(dout, load_long<kKept>(a.mask_codec, a.mask, element));
-    store_long<kGrad>(a.out, element, code_long(a.target.codec, dout, made));
+    dout = el::relu_grad(dout, load_long<kMask>(a.mask_codec, a.mask, element));
+    store_long<kOut>(a.out, element, code_long(a.target.codec, dout, made));
   }
   if constexpr (kSum) report_now(summed, a.sum.stats);
   report_now(made, a.target.stats);
@@ -215,58 +234,60 @@ constexpr uint32_t relu_grad_blocks() {
   return kSum ? 4 : 5;
 }
 
-template <Code kGrad, Code kKept, bool kSum>
+template <Code kFirst, Code kSecond, Code kOut, Code kMask, bool kSum>
 __global__ void __launch_bounds__(kQuickThreads, relu_grad_blocks<kSum>())
     run_relu_grad(const __grid_constant__ ReluGradArgs<kSum> a) {
-  constexpr int kAtOnce = kGrad == Code::bf16 || kSum ? 2 : 4;
+  static_assert(kSum || (kFirst == kOut && kSecond == kOut));
+  constexpr int kAtOnce = kSum || kWordsOf<kOut> + kWordsOf < kMask >> 4 ? 2 : 4;
   uint32_t group = blockIdx.x * a.course.active + threadIdx.x;
   Within seen[2];
   uint32_t most = 0;
   while (group < a.course.groups) {
-    Packed<kGrad> dout[kAtOnce][kSum ? 2 : 1];
-    Packed<kKept> mask[kAtOnce];
+    Packed<kFirst> first[kAtOnce];
+    Packed<kSecond> second[kAtOnce];
+    Packed<kMask> mask[kAtOnce];
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
-      const uint32_t g = group + static_cast<uint32_t>(u) * a.course.threads;
-      if (g >= a.course.groups) continue;
-      dout[u][0] = load_packed<kGrad>(a.dout[0], g);
-      if constexpr (kSum) dout[u][1] = load_packed<kGrad>(a.dout[1], g);
-      mask[u] = load_packed<kKept>(a.mask, g);
+      const uint32_t g = nearest(group + static_cast<uint32_t>(u) * a.course.threads, a.course.groups);
+      first[u] = load_packed<kFirst>(a.dout[0], g);
+      if constexpr (kSum) second[u] = load_packed<kSecond>(a.dout[1], g);
+      mask[u] = load_packed<kMask>(a.mask, g);
     }
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
       const uint32_t g = group + static_cast<uint32_t>(u) * a.course.threads;
       if (g >= a.course.groups) break;
-      Packed<kGrad> made = dout[u][0];
+      Packed<kOut> made;
       if constexpr (kSum) {
         float x[8], y[8];
-        unpack<kGrad>(dout[u][0], 1, x);
-        unpack<kGrad>(dout[u][1], 1, y);
+        unpack<kFirst>(first[u], a.reading[0], x);
+        unpack<kSecond>(second[u], a.reading[1], y);
 #pragma unroll
         for (int i = 0; i < 8; ++i) x[i] = x[i] + y[i];
         const float largest = largest_of(x);
         if (!(largest <= a.sum.limit)) {
-          relu_grad_long<kGrad, kKept, kSum>(a, g);
+          relu_grad_long<kFirst, kSecond, kOut, kMask, kSum>(a, g);
           continue;
         }
         seen[1].add(vanishing_in(a.sum, x), largest);
-        made = pack<kGrad>(x, 1);
-        keep_positive<kGrad, kKept>(made, mask[u]);
-        most = most_of<kGrad, true>(most, made);
+        made = pack<kOut>(x, a.sum);
+        keep_positive<kOut, kMask>(made, mask[u]);
+        most = most_of<kOut, true>(most, made);
       } else {
-        keep_positive<kGrad, kKept>(made, mask[u]);
-        const uint32_t here = most_of<kGrad, true>(0, made);
-        if (most_code<kGrad>(here) > a.top) {
-          relu_grad_long<kGrad, kKept, kSum>(a, g);
+        made = first[u];
+        keep_positive<kOut, kMask>(made, mask[u]);
+        const uint32_t here = most_of<kOut, true>(0, made);
+        if (most_code<kOut>(here) > a.top) {
+          relu_grad_long<kFirst, kSecond, kOut, kMask, kSum>(a, g);
           continue;
         }
         most = larger_halves(most, here);
       }
-      store_packed<kGrad>(a.out, g, made);
+      store_packed<kOut>(a.out, g, made);
     }
     group += kAtOnce * a.course.threads;
   }
-  seen[0].amax = number_of(a.target.codec, most_code<kGrad>(most));
+  seen[0].amax = number_of(a.target.codec, most_code<kOut>(most));
   EncodeStats* const stats[2] = {a.target.stats, kSum ? a.sum.stats : nullptr};
   report_all<2>(seen, stats);
 }
@@ -276,28 +297,47 @@ bool launch_relu_grad(const PipelineCall& call, Stream stream) {
   ReluGradArgs<kSum> a;
   constexpr int kCount = kSum ? 2 : 1;
   const Leaf& mask = call.leaf[kCount];
-  const Code grad = code_of(call.leaf[0]);
-  if (code_of(call.leaf[kCount - 1]) != grad || code_of(call.rounder) != grad || !call.rounder.exact ||
-      !all_numbers(mask) || !writes_plain(call.out[0]) ||
-      !a.course.take(call.elements, kGroup, relu_grad_blocks<kSum>()))
+  const Code first = code_of(call.leaf[0]), second = code_of(call.leaf[kCount - 1]),
+             out = code_of(call.rounder), above = code_of(mask);
+  if (out == Code::none || (!kSum && first != out) || !call.rounder.exact || !all_numbers(mask) ||
+      !writes_plain(call.out[0]) || !a.course.take(call.elements, kGroup, relu_grad_blocks<kSum>()))
     return false;
   if (kSum) {
     const Rounder& rounder = call.stage[0].rounder;
-    if (code_of(rounder) != grad || !(rounder.codec == call.rounder.codec)) return false;
+    if (code_of(rounder) != out || !(rounder.codec == call.rounder.codec)) return false;
     a.sum = target_of(rounder, rounder.stats);
   }
   for (int i = 0; i < kCount; ++i) {
     a.dout[i] = call.leaf[i].view.stored.codes;
     a.codec[i] = call.leaf[i].view.stored.codec;
+    a.reading[i] = reading_of(a.codec[i]);
   }
   a.mask = mask.view.stored.codes;
   a.mask_codec = mask.view.stored.codec;
   a.target = target_of(call.rounder, call.out[0].stats);
   a.top = call.rounder.codec.spec.max_code;
   a.out = call.out[0].stored.codes;
-  return with_codes(grad, code_of(mask), [&]<Code kGrad, Code kKept> {
-    launch(run_relu_grad<kGrad, kKept, kSum>, {a.course.blocks(), kQuickThreads}, stream, a);
-  });
+  const auto run = [&]<Code kFirst, Code kSecond, Code kOut, Code kMask> {
+    launch(run_relu_grad<kFirst, kSecond, kOut, kMask, kSum>, {a.course.blocks(), kQuickThreads}, stream, a);
+    return true;
+  };
+  if (first == out && second == out) {
+    return with_pair(out, above, [&]<Code kOut, Code kMask> {
+      return run.template operator()<kOut, kOut, kOut, kMask>();
+    });
+  }
+  if constexpr (kSum) {
+    // One of the two from a sum of other codes.
+    if (first == Code::e5 && second == Code::wide && out == Code::e5 && above == Code::e4)
+      return run.template operator()<Code::e5, Code::wide, Code::e5, Code::e4>();
+    if (first == Code::wide && second == Code::e5 && out == Code::e5 && above == Code::e4)
+      return run.template operator()<Code::wide, Code::e5, Code::e5, Code::e4>();
+    if (first == Code::e5 && second == Code::wide && out == Code::wide && above == Code::wide)
+      return run.template operator()<Code::e5, Code::wide, Code::wide, Code::wide>();
+    if (first == Code::wide && second == Code::e5 && out == Code::wide && above == Code::wide)
+      return run.template operator()<Code::wide, Code::e5, Code::wide, Code::wide>();
+  }
+  return false;
 }
 
 }  // namespace

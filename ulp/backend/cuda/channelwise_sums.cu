@@ -34,10 +34,11 @@ struct SumArgs {
   uint32_t ticket;
   const StepState* state;
   const uint8_t *dout, *mask, *x;  // mask: the activation's output
+  Reading dout_reading, x_reading;
   QuickCodec dout_codec, x_codec, masked;
   EncodeStats* masked_stats;  // of the activation's gradient, which is not stored
   uint32_t top;               // codes above it are no numbers, or not for the processor
-  float lift, drop;           // of x, and 1 / lift
+  float lift, drop;           // of x where it is e4, and 1 / lift
   double share;               // of a pixel: 1 / pixels
   const float *mean, *variance;
   float epsilon;
@@ -186,7 +187,7 @@ __device__ inline void join_rows(const SumArgs& a, float* shared, const float* p
 // Whether some code means something else to the processor.
 template <Code kCode>
 __device__ inline bool misread(const Packed<kCode>& packed) {
-  if constexpr (kCode == Code::bf16) return false;
+  if constexpr (kHalves<kCode>) return false;
   constexpr uint32_t kBeyond = kCode == Code::e4 ? 0x01010101u : 0x04040404u;
   uint32_t any = 0;
 #pragma unroll
@@ -201,9 +202,9 @@ __device__ inline void unpack_long(const QuickCodec& codec, const Packed<kCode>&
   for (int i = 0; i < 8; ++i) put(x, i, bits_float(decode_quick(codec, code_at(packed, i))) * drop);
 }
 template <Code kCode>
-__device__ inline void unpack_any(const QuickCodec& codec, const Packed<kCode>& packed, float drop,
-                                  float (&x)[8]) {
-  unpack<kCode>(packed, 1, x);
+__device__ inline void unpack_any(const QuickCodec& codec, const Reading& reading,
+                                  const Packed<kCode>& packed, float drop, float (&x)[8]) {
+  unpack_units<kCode>(packed, reading, x);
   if (misread<kCode>(packed)) unpack_long<kCode>(codec, packed, drop, x);
 }
 
@@ -219,13 +220,10 @@ __device__ inline void round_masked(const SumArgs& a, const Packed<kCode>& packe
   report_now(seen, a.masked_stats);
 }
 
-// The group itself, or the last one instead of none: loads that always happen keep no older number alive.
-__device__ inline uint32_t nearest(uint32_t group, uint32_t end) { return group < end ? group : end - 1; }
-
 // Numbers on their way.
-template <Code kGrad, Code kKept, bool kMasked>
+template <Code kGrad, Code kMask, Code kKept, bool kMasked>
 constexpr int sums_at_once() {
-  return kGrad == Code::bf16 ? (kMasked ? 1 : 2) : 2;
+  return kWordsOf<kGrad> + kWordsOf<kKept> + (kMasked ? kWordsOf<kMask> : 0) > (kMasked ? 6 : 8) ? 1 : 2;
 }
 
 // A number near a slice's channels, for the block's first threads to work out: squares of distances from it are small. The mean of some
@@ -244,7 +242,7 @@ __device__ inline void choose_pivots(const SumArgs& a, uint32_t side, float* piv
 #pragma unroll
   for (uint32_t k = 0; k < kSome; ++k) {
     float x[8];
-    unpack<kCode>(raw[k], 1, x);  // where a code is misread, another number does as well
+    unpack_units<kCode>(raw[k], a.x_reading, x);  // where a code is misread, another number does as well
 #pragma unroll
     for (int i = 0; i < 8; ++i) sum[i] += x[i];
   }
@@ -283,7 +281,7 @@ __global__ void __launch_bounds__(kThreadsHere, 2) run_stats(const __grid_consta
     for (int u = 0; u < kAtOnce; ++u) {
       if (group + static_cast<uint32_t>(u) * step >= end) break;
       float x[8];
-      unpack_any<kCode>(a.x_codec, raw[u], a.drop, x);
+      unpack_any<kCode>(a.x_codec, a.x_reading, raw[u], a.drop, x);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         const float rest = x[i] - pivot[i];
@@ -298,10 +296,11 @@ __global__ void __launch_bounds__(kThreadsHere, 2) run_stats(const __grid_consta
   if (is_last(a)) join_rows<true>(a, shared, pivots);
 }
 
-template <Code kGrad, Code kKept, bool kMasked>
+// Without an activation kMask is kKept.
+template <Code kGrad, Code kMask, Code kKept, bool kMasked>
 __global__ void __launch_bounds__(kThreadsHere, 2) run_sums(const __grid_constant__ SumArgs a) {
   __align__(16) __shared__ float shared[kSums * kThreadsHere];
-  constexpr int kAtOnce = sums_at_once<kGrad, kKept, kMasked>();
+  constexpr int kAtOnce = sums_at_once<kGrad, kMask, kKept, kMasked>();
   const SliceCourse& course = a.course;
   const uint32_t row = course.by_slices(blockIdx.x), slice = blockIdx.x - row * course.slices;
   const uint32_t slot = course.by_width(threadIdx.x), side = threadIdx.x - slot * course.width;
@@ -309,13 +308,14 @@ __global__ void __launch_bounds__(kThreadsHere, 2) run_sums(const __grid_constan
   uint32_t group = (row * course.slots + slot) * course.period + slice * course.width + side;
   if (slot >= course.slots) group = end;
   Packed<kGrad> dout[kAtOnce] = {};
-  Packed<kKept> mask[kAtOnce] = {}, kept[kAtOnce] = {};
+  Packed<kMask> mask[kAtOnce] = {};
+  Packed<kKept> kept[kAtOnce] = {};
   const auto load = [&] {
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
       const uint32_t g = nearest(group + static_cast<uint32_t>(u) * step, end);
       dout[u] = load_packed<kGrad>(a.dout, g);
-      if constexpr (kMasked) mask[u] = load_packed<kKept>(a.mask, g);
+      if constexpr (kMasked) mask[u] = load_packed<kMask>(a.mask, g);
       kept[u] = load_packed<kKept>(a.x, g);
     }
   };
@@ -331,8 +331,8 @@ __global__ void __launch_bounds__(kThreadsHere, 2) run_sums(const __grid_constan
       if (group + static_cast<uint32_t>(u) * step >= end) break;
       float y[8], x[8];
       if constexpr (kMasked) {
-        keep_positive<kGrad, kKept>(dout[u], mask[u]);
-        unpack<kGrad>(dout[u], 1, y);
+        keep_positive<kGrad, kMask>(dout[u], mask[u]);
+        unpack_units<kGrad>(dout[u], a.dout_reading, y);
         const uint32_t here = most_of<kGrad, true>(0, dout[u]);
         if (most_code<kGrad>(here) > a.top) {
           round_masked<kGrad>(a, dout[u], y);
@@ -340,9 +340,9 @@ __global__ void __launch_bounds__(kThreadsHere, 2) run_sums(const __grid_constan
           most_masked = larger_halves(most_masked, here);
         }
       } else {
-        unpack_any<kGrad>(a.dout_codec, dout[u], 1, y);
+        unpack_any<kGrad>(a.dout_codec, a.dout_reading, dout[u], 1, y);
       }
-      unpack_any<kKept>(a.x_codec, kept[u], a.drop, x);
+      unpack_any<kKept>(a.x_codec, a.x_reading, kept[u], a.drop, x);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         first[i] += y[i];
@@ -393,12 +393,11 @@ bool launch_sums(const PipelineCall& call, Stream stream) {
     return false;
   if (kMasked) {
     const Rounder& rounder = call.stage[0].rounder;
-    if (code_of(mask) != kept || (kept != Code::bf16 && !mask.ordinary) || code_of(rounder) != grad ||
-        !rounder.exact)
+    if ((code_of(mask) != Code::bf16 && !mask.ordinary) || code_of(rounder) != grad || !rounder.exact)
       return false;
     a.masked = rounder.codec;
     a.masked_stats = rounder.stats;
-    const uint32_t unit = grad == Code::e5 ? 0x7Bu : 0x7F7Fu;
+    const uint32_t unit = grad == Code::e5 ? 0x7Bu : 0x7FFFu;
     a.top = rounder.codec.spec.max_code < unit ? rounder.codec.spec.max_code : unit;
   }
   a.dout = dout.view.stored.codes;
@@ -406,22 +405,33 @@ bool launch_sums(const PipelineCall& call, Stream stream) {
   a.x = x.view.stored.codes;
   a.dout_codec = dout.view.stored.codec;
   a.x_codec = x.view.stored.codec;
+  a.dout_reading = reading_of(a.dout_codec);
+  a.x_reading = reading_of(a.x_codec);
   a.lift = lift_of(a.x_codec);
   a.drop = 1 / a.lift;
   a.mean = floats_of(call.view[0]);
   a.variance = floats_of(call.view[1]);
   a.epsilon = call.stage[kMasked ? 1 : 0].epsilon;
   const Grid grid{a.course.rows * a.course.slices, kThreadsHere};
-  if (grad == Code::bf16 && kept == Code::bf16) {
-    launch(run_sums<Code::bf16, Code::bf16, kMasked>, grid, stream, a);
-  } else if (grad == Code::e5 && kept == Code::e4) {
-    launch(run_sums<Code::e5, Code::e4, kMasked>, grid, stream, a);
-  } else if (grad == Code::e5 && kept == Code::e5) {
-    launch(run_sums<Code::e5, Code::e5, kMasked>, grid, stream, a);
-  } else {
-    return false;
+  const auto run = [&]<Code kGrad, Code kMask, Code kKept> {
+    launch(run_sums<kGrad, kMask, kKept, kMasked>, grid, stream, a);
+    return true;
+  };
+  const Code above = kMasked ? code_of(mask) : kept;
+  if (above == kept) {
+    return with_pair(grad, kept,
+                     [&]<Code kGrad, Code kKept> { return run.template operator()<kGrad, kKept, kKept>(); });
   }
-  return true;
+  if constexpr (kMasked) {
+    // An activation of 16 bits over a norm of 8, or the other way round.
+    return choose_code<Code::e5, Code::wide>(grad, [&]<Code kGrad> {
+      if (above == Code::e4 && kept == Code::wide)
+        return run.template operator()<kGrad, Code::e4, Code::wide>();
+      return above == Code::wide && kept == Code::e4 &&
+             run.template operator()<kGrad, Code::wide, Code::e4>();
+    });
+  }
+  return false;
 }
 
 }  // namespace
@@ -433,18 +443,15 @@ bool quick_stats(const PipelineCall& call, Stream stream) {
     return false;
   a.x = call.leaf[0].view.stored.codes;
   a.x_codec = call.leaf[0].view.stored.codec;
+  a.x_reading = reading_of(a.x_codec);
   a.lift = lift_of(a.x_codec);
   a.drop = 1 / a.lift;
   a.share = 1.0 / a.course.pixels;
   const Grid grid{a.course.rows * a.course.slices, kThreadsHere};
-  if (code == Code::bf16) {
-    launch(run_stats<Code::bf16>, grid, stream, a);
-  } else if (code == Code::e4) {
-    launch(run_stats<Code::e4>, grid, stream, a);
-  } else {
-    launch(run_stats<Code::e5>, grid, stream, a);
-  }
-  return true;
+  return choose_code<Code::bf16, Code::e4, Code::e5, Code::wide>(code, [&]<Code kCode> {
+    launch(run_stats<kCode>, grid, stream, a);
+    return true;
+  });
 }
 bool quick_norm_sums(const PipelineCall& call, Stream stream) { return launch_sums<false>(call, stream); }
 bool quick_norm_relu_sums(const PipelineCall& call, Stream stream) { return launch_sums<true>(call, stream); }
