@@ -11,93 +11,18 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <functional>
 #include <memory>
-#include <random>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "tests/cuda/stencil_bench.h"
 #include "tests/cuda/stencil_naive.h"
-#include "ulp/base/error.h"
-#include "ulp/numeric/format.h"
 
 namespace ulp::cuda {
 namespace {
 
 int failures = 0;
-
-void check(cudaError_t error) {
-  if (error != cudaSuccess) fail("cuda", "{}", cudaGetErrorString(error));
-}
-
-// Device memory with a guard behind it.
-class Memory {
- public:
-  explicit Memory(size_t bytes) : bytes_(bytes) {
-    check(cudaMalloc(&at_, bytes + kGuard));
-    soil(0xA5);
-  }
-  template <typename T>
-  explicit Memory(const std::vector<T>& values) : Memory(values.size() * sizeof(T)) {
-    check(cudaMemcpy(at_, values.data(), bytes_, cudaMemcpyHostToDevice));
-  }
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  ~Memory() { cudaFree(at_); }
-
-  template <typename T = uint8_t>
-  T* as() const {
-    return static_cast<T*>(at_);
-  }
-  void soil(int byte) {
-    check(cudaMemset(at_, byte, bytes_));
-    check(cudaMemset(static_cast<uint8_t*>(at_) + bytes_, 0xA5, kGuard));
-  }
-  template <typename T>
-  std::vector<T> read() const {
-    std::vector<T> values(bytes_ / sizeof(T));
-    check(cudaMemcpy(values.data(), at_, bytes_, cudaMemcpyDeviceToHost));
-    return values;
-  }
-  bool guard_intact() const {
-    std::vector<uint8_t> guard(kGuard);
-    check(cudaMemcpy(guard.data(), static_cast<uint8_t*>(at_) + bytes_, kGuard, cudaMemcpyDeviceToHost));
-    return std::all_of(guard.begin(), guard.end(), [](uint8_t byte) { return byte == 0xA5; });
-  }
-
- private:
-  static constexpr size_t kGuard = 1024;
-  void* at_ = nullptr;
-  size_t bytes_;
-};
-
-double milliseconds(const std::function<void()>& run) {
-  constexpr int kTimes = 20;
-  cudaEvent_t start = nullptr, stop = nullptr;
-  check(cudaEventCreate(&start));
-  check(cudaEventCreate(&stop));
-  for (int i = 0; i < 3; ++i) run();
-  check(cudaEventRecord(start));
-  for (int i = 0; i < kTimes; ++i) run();
-  check(cudaEventRecord(stop));
-  check(cudaEventSynchronize(stop));
-  float ms = 0;
-  check(cudaEventElapsedTime(&ms, start, stop));
-  check(cudaEventDestroy(start));
-  check(cudaEventDestroy(stop));
-  return ms / kTimes;
-}
-
-struct Format {
-  std::string_view name;
-
-  QuickCodec codec() const {
-    const FloatFormat format = parse_format(name);
-    return make_quick(make_spec(format, format.has_inf() ? Overflow::infinity : Overflow::saturate));
-  }
-  uint32_t bits() const { return static_cast<uint32_t>(parse_format(name).bits()); }
-};
 
 struct Work {
   std::string_view name;
@@ -106,6 +31,9 @@ struct Work {
   Feed feed = Feed::bf16_from_8;
   Format x, weight, out;
   bool rounds = false;  // the weight is stored in fp32 and rounded as it is read
+  // In fp16: what there is that it does not have.
+  enum class Outside : uint8_t { nothing, few, everywhere, weight, largest_unknown, largest_wrong };
+  Outside outside = Outside::nothing;
 };
 
 StencilConv square(uint32_t images, uint32_t size, uint32_t c, uint32_t k, uint32_t kernel, uint32_t stride) {
@@ -113,43 +41,34 @@ StencilConv square(uint32_t images, uint32_t size, uint32_t c, uint32_t k, uint3
   return {images, size, size, c, out, out, k, kernel, kernel, stride, stride, padding, padding};
 }
 
-// Codes of ordinary numbers, some small and some 0; specials only where there are none.
-std::vector<uint8_t> random_codes(const Format& format, size_t count, uint32_t seed) {
-  std::mt19937 random(seed);
+// Puts numbers that fp16 does not have among those of a tensor: small ones beside a large one, or in 8 bits those of the highest field.
+std::vector<uint8_t> spoil(const Work& work, bool weight, std::vector<uint8_t> codes) {
+  if (!feeds_half(work.feed)) return codes;
+  const Format& format = weight ? work.weight : work.x;
   const uint32_t bytes = format.bits() / 8;
+  const auto put = [&](size_t i, float value) {
+    const uint32_t code = encode_even(format.codec(), float_bits(value)).code;
+    std::memcpy(&codes[i * bytes], &code, bytes);
+  };
+  const size_t count = codes.size() / bytes;
   const QuickCodec codec = format.codec();
-  // Large tensors repeat themselves.
-  std::vector<uint8_t> codes(count * bytes);
-  const size_t own = std::min(codes.size(), size_t{1} << 20);
-  for (size_t i = 0; i < own; i += bytes) {
-    const auto word = static_cast<uint32_t>(random());
-    const float unit = std::uniform_real_distribution<float>(-1, 1)(random);
-    const float value = word % 16 == 0 ? 0 : std::ldexp(unit, -static_cast<int>(word / 16 % 8));
-    const uint32_t code = encode_even(codec, float_bits(value)).code;
-    std::memcpy(&codes[i], &code, bytes);
+  if (weight) {
+    for (size_t i = 0; i < count; ++i) {
+      uint32_t code = 0;
+      std::memcpy(&code, &codes[i * bytes], bytes);
+      if (std::fabs(bits_float(decode_quick(codec, code))) >= 1) put(i, 0.5f);
+    }
+    if (work.outside == Work::Outside::weight) put(count / 2, -1);
+    return codes;
   }
-  for (size_t i = own; i < codes.size(); i += own) {
-    std::memcpy(&codes[i], codes.data(), std::min(own, codes.size() - i));
+  const float odd = bytes == 1 ? 1e9f : std::ldexp(-1.25f, -30);
+  if (work.outside != Work::Outside::nothing && work.outside != Work::Outside::weight && bytes == 2)
+    put(count - 1, 100);
+  if (work.outside == Work::Outside::few) put(3, odd), put(17, -odd);
+  if (work.outside == Work::Outside::everywhere) {
+    for (size_t i = 5; i < count; i += 16) put(i, odd);
   }
   return codes;
-}
-
-std::vector<float> decoded(const Format& format, const std::vector<uint8_t>& codes) {
-  const uint32_t bytes = format.bits() / 8;
-  const QuickCodec codec = format.codec();
-  std::vector<float> values(codes.size() / bytes);
-  for (size_t i = 0; i < values.size(); ++i) {
-    uint32_t code = 0;
-    std::memcpy(&code, &codes[i * bytes], bytes);
-    values[i] = bits_float(decode_quick(codec, code));
-  }
-  return values;
-}
-
-std::vector<uint8_t> bytes_of(const std::vector<float>& values) {
-  std::vector<uint8_t> bytes(values.size() * sizeof(float));
-  std::memcpy(bytes.data(), values.data(), bytes.size());
-  return bytes;
 }
 
 struct Tile {
@@ -164,14 +83,15 @@ class Bench {
       : work_(work),
         parts_(work.gradient ? gradient_parts(work.conv) : std::vector{forward_part(work.conv)}),
         taps_(work.conv.kernel_h * work.conv.kernel_w),
-        x_codes_(random_codes(work.x, pixels(false) * in_c(), 1)),
-        weight_codes_(random_codes(work.weight, size_t{in_c()} * out_c() * taps_, 2)),
+        x_codes_(spoil(work, false, random_codes(work.x, pixels(false) * in_c(), 1))),
+        weight_codes_(spoil(work, true, random_codes(work.weight, size_t{in_c()} * out_c() * taps_, 2))),
         x_(x_codes_),
         weight_(work.rounds ? bytes_of(masters()) : weight_codes_),
         results_(pixels(true) * out_c()),
         out_(results_ * sizeof(float)),
         stats_(2 * sizeof(EncodeStats)),
-        state_(std::vector<StepState>(1)) {}
+        state_(std::vector<StepState>(1)),
+        most_(std::vector<float>{largest()}) {}
 
   uint32_t in_c() const { return work_.gradient ? work_.conv.k : work_.conv.c; }
   uint32_t out_c() const { return work_.gradient ? work_.conv.c : work_.conv.k; }
@@ -200,7 +120,7 @@ class Bench {
       bytes += tiling.image_bytes(work_.feed, part.shape.taps());
     }
     image_ = std::make_unique<Memory>(bytes);
-    return true;
+    return !feeds_half(work_.feed) || cut_again();
   }
   // Whether plans would cut the largest part so.
   bool chosen(const Tile& tile) const {
@@ -210,11 +130,29 @@ class Bench {
 
   void soil(int byte) {
     image_->soil(byte);
+    if (feeds_half(work_.feed)) {
+      image_again_->soil(byte);
+      marks_->soil(byte);
+      words_->soil(byte);
+    }
     out_.soil(byte);
     check(cudaMemset(stats_.as(), 0, 2 * sizeof(EncodeStats)));
   }
 
   void prepare() {
+    StencilWeights weights = weights_of(work_.feed, tilings_, image_->as());
+    weights.view.stats = stats_.as<EncodeStats>() + 1;
+    if (work_.feed == Feed::bf16_from_8)
+      weights.factor = std::ldexp(1.0f, 127 - parse_format(work_.x.name).bias);
+    if (feeds_half(work_.feed)) {
+      weights.factor = std::ldexp(1.0f, weight_power() - 112);
+      weights.marked = words_->as<uint32_t>();
+      weights.outside = weights.marked + 1;
+    }
+    prepare_weights(weights, nullptr);
+  }
+
+  StencilWeights weights_of(Feed feed, const std::vector<StencilTiling>& tilings, uint8_t* to) const {
     StencilWeights weights;
     StoredView& stored = weights.view.stored;
     stored.codes = weight_.as();
@@ -227,31 +165,36 @@ class Bench {
       stored.bits = static_cast<uint8_t>(work_.weight.bits());
       stored.codec = work_.weight.codec();
     }
-    weights.view.stats = stats_.as<EncodeStats>() + 1;
     weights.state = state_.as<const StepState>();
     weights.in_c = in_c();
     weights.out_c = out_c();
     weights.weight_taps = taps_;
     weights.transposed = work_.gradient;
-    weights.tf32 = feeds_tf32(work_.feed);
-    if (work_.feed == Feed::bf16_from_8)
-      weights.factor = std::ldexp(1.0f, 127 - parse_format(work_.x.name).bias);
+    weights.product = feed_product(feed);
     weights.images = static_cast<uint32_t>(parts_.size());
-    uint8_t* to = image_->as();
     for (size_t i = 0; i < parts_.size(); ++i) {
-      weights.image[i] = weight_image(parts_[i], tilings_[i], reinterpret_cast<uint32_t*>(to));
-      to += tilings_[i].image_bytes(work_.feed, parts_[i].shape.taps());
+      weights.image[i] = weight_image(parts_[i], tilings[i], reinterpret_cast<uint32_t*>(to));
+      to += tilings[i].image_bytes(feed, parts_[i].shape.taps());
     }
-    prepare_weights(weights, nullptr);
+    return weights;
   }
 
   void run(bool fp32) {
-    const uint8_t* image = image_->as();
+    run_parts(fp32, work_.feed, tilings_, image_->as());
+    if (!feeds_half(work_.feed)) return;
+    StencilWeights weights = weights_of(again(), tilings_again_, image_again_->as());
+    weights.marked = words_->as<uint32_t>();
+    prepare_weights(weights, nullptr);
+    run_parts(fp32, again(), tilings_again_, image_again_->as());
+  }
+
+  void run_parts(bool fp32, Feed feed, const std::vector<StencilTiling>& tilings, const uint8_t* image) {
+    uint8_t* marks = feeds_half(work_.feed) ? marks_->as() : nullptr;
     for (size_t i = 0; i < parts_.size(); ++i) {
       StencilCall call;
       call.image = image;
       call.shape = parts_[i].shape;
-      call.tiling = tilings_[i];
+      call.tiling = tilings[i];
       call.out.stored.codes = out_.as();
       call.out.stored.elements = results_;
       if (!fp32) {
@@ -261,10 +204,26 @@ class Bench {
         call.out.stats = stats_.as<EncodeStats>();
       }
       call.rounder = make_rounder(fp32, call.out.stored.codec, Round::nearest_even, 0);
-      complete(call, work_.feed, work_.x.codec());
-      run_stencil(call, work_.feed, x_.as(), nullptr);
-      image += tilings_[i].image_bytes(work_.feed, parts_[i].shape.taps());
+      complete(call, feed, work_.x.codec());
+      if (marks != nullptr) {
+        call.marks = marks;
+        call.mark_shift = feed != work_.feed && tilings_[i].rows == 256 ? 1 : 0;
+        call.marked = words_->as<uint32_t>();
+        call.outside = call.marked + 1;
+        call.outside_words = outside_words_;
+        call.half_power = half_format(work_.x.codec()).bias - 15 + weight_power();
+        call.most = most_.as<const float>();
+        marks += tilings_[i].row_tiles * tilings_[i].column_tiles;
+      }
+      run_stencil(call, feed, x_.as(), nullptr);
+      image += tilings[i].image_bytes(feed, parts_[i].shape.taps());
     }
+  }
+
+  // In fp16: what share of tiles was marked.
+  double marked() const {
+    const std::vector<uint8_t> marks = marks_->read<uint8_t>();
+    return static_cast<double>(std::count(marks.begin(), marks.end(), 1)) / static_cast<double>(marks.size());
   }
 
   // What is wrong with the present tiling.
@@ -284,12 +243,55 @@ class Bench {
     prepare();
     run(false);
     text += wrong_codes(sums);
+    if (feeds_half(work_.feed)) text += wrong_marks();
     if (!out_.guard_intact() || !image_->guard_intact()) text += ", wrote past a buffer";
     return text;
   }
   double worst() const { return worst_; }
 
  private:
+  Feed again() const { return work_.feed == Feed::half_from_8 ? Feed::tf32_from_8 : Feed::tf32_from_16; }
+  // Weights below 1 are fp16's.
+  static int weight_power() { return 16; }
+  bool cut_again() {
+    tilings_again_.clear();
+    size_t bytes = 0, tiles = 0;
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      const auto made = choose_again(parts_[i].shape, again(), stencil_processors(), tilings_[i]);
+      if (!made) return false;
+      tilings_again_.push_back(made->tiling);
+      bytes += made->tiling.image_bytes(again(), parts_[i].shape.taps());
+      tiles += size_t{tilings_[i].row_tiles} * tilings_[i].column_tiles;
+    }
+    image_again_ = std::make_unique<Memory>(bytes);
+    marks_ = std::make_unique<Memory>(tiles);
+    outside_words_ = weight_blocks(weights_of(work_.feed, tilings_, image_->as()));
+    words_ = std::make_unique<Memory>(sizeof(uint32_t) * (1 + outside_words_));
+    return true;
+  }
+  // The largest number as the task that wrote the images would have reported it, or not.
+  float largest() const {
+    if (work_.outside == Work::Outside::largest_unknown) return 0;
+    if (work_.outside == Work::Outside::largest_wrong) return 1e30f;
+    float most = 0;
+    for (const float value : decoded(work_.x, x_codes_)) most = std::max(most, std::fabs(value));
+    return most;
+  }
+  std::string wrong_marks() const {
+    if (!marks_->guard_intact() || !words_->guard_intact() || !image_again_->guard_intact())
+      return ", wrote past a buffer";
+    const double share = marked();
+    // Of parts without taps, no tiles; of small images those of a few numbers may be all.
+    switch (work_.outside) {
+      case Work::Outside::nothing:
+        return share == 0 ? "" : fmt::format(", {} of tiles marked", share);
+      case Work::Outside::weight:
+        return share == 1 ? "" : fmt::format(", only {} of tiles marked", share);
+      default:
+        return share > 0 ? "" : ", no tile marked";
+    }
+  }
+
   // Numbers that round to the codes, some of them to 0 with an event.
   std::vector<float> masters() {
     std::vector<float> values = decoded(work_.weight, weight_codes_);
@@ -363,6 +365,11 @@ class Bench {
   Memory out_, stats_, state_;
   std::unique_ptr<Memory> image_;
   std::vector<StencilTiling> tilings_;
+  // Of fp16: the largest number; what does marked tiles; marks; a word whether there are any, and words of weights.
+  Memory most_;
+  std::unique_ptr<Memory> image_again_, marks_, words_;
+  uint32_t outside_words_ = 0;
+  std::vector<StencilTiling> tilings_again_;
   std::vector<float> expected_, magnitude_;
   double worst_ = 0;
 };
@@ -437,6 +444,35 @@ std::vector<Work> checked() {
   };
 }
 
+// In fp16, with and without numbers that it does not have.
+std::vector<Work> checked_in_half() {
+  using Outside = Work::Outside;
+  constexpr Feed k16 = Feed::half_from_16, k8 = Feed::half_from_8;
+  std::vector<Work> all;
+  for (const Outside outside : {Outside::nothing, Outside::few, Outside::everywhere, Outside::weight,
+                                Outside::largest_unknown, Outside::largest_wrong}) {
+    all.push_back({"half", square(6, 16, 64, 64, 3, 1), false, k16, k690, k690, k690, true, outside});
+    all.push_back({"half", square(40, 16, 128, 128, 3, 1), false, k16, k690, k690, k690, true, outside});
+    all.push_back(
+        {"half 80 channels", square(7, 12, 80, 256, 3, 1), false, k16, k690, k690, k520, false, outside});
+    all.push_back(
+        {"half 16 channels", square(6, 16, 16, 16, 3, 1), false, k16, k690, k690, k690, false, outside});
+    all.push_back(
+        {"half stride 2", square(6, 16, 64, 128, 3, 2), false, k16, k690, k690, k690, true, outside});
+    all.push_back(
+        {"half gradient", square(6, 16, 24, 40, 3, 1), true, k16, k690, k690, k690, false, outside});
+    all.push_back(
+        {"half gradient stride 2", square(6, 16, 64, 128, 3, 2), true, k16, k690, k690, k690, true, outside});
+    if (outside == Outside::largest_unknown || outside == Outside::largest_wrong) continue;
+    all.push_back({"half", square(6, 16, 64, 64, 3, 1), false, k8, k520, k690, k690, true, outside});
+    all.push_back(
+        {"half gradient stride 2", square(6, 16, 64, 128, 3, 2), true, k8, k520, k690, k690, true, outside});
+    if (outside == Outside::nothing || outside == Outside::weight)
+      all.push_back({"half", square(6, 16, 128, 128, 3, 1), false, k8, k434, k690, k434, false, outside});
+  }
+  return all;
+}
+
 // ResNet-18's layers with two batches, ResNet-20's with one.
 std::vector<Work> timed() {
   std::vector<Work> all;
@@ -449,12 +485,20 @@ std::vector<Work> timed() {
       all.push_back({"forward", conv, false, Feed::bf16, kBf16, kBf16, kBf16, true});
       all.push_back({"forward", conv, false, Feed::tf32_from_16, k690, k690, k690, true});
       all.push_back({"forward", conv, false, Feed::tf32_from_8, k434, k690, k690, true});
+      all.push_back({"half forward", conv, false, Feed::half_from_16, k690, k690, k690, true});
+      all.push_back({"half forward, few marked", conv, false, Feed::half_from_16, k690, k690, k690, true,
+                     Work::Outside::few});
+      all.push_back({"half forward", conv, false, Feed::half_from_8, k434, k690, k690, true});
+      all.push_back({"gradient", conv, true, Feed::tf32_from_16, k690, k690, k690, true});
+      all.push_back({"half gradient", conv, true, Feed::half_from_16, k690, k690, k690, true});
       if (layer == 0) continue;
       const StencilConv down = square(images, 2 * size, c / 2, c, 3, 2);
       const StencilConv shortcut = square(images, 2 * size, c / 2, c, 1, 2);
       all.push_back({"stride 2", down, false, Feed::bf16_from_8, k434, k434, k434, true});
       all.push_back({"gradient stride 2", down, true, Feed::bf16_from_8, k520, k434, k520, true});
       all.push_back({"gradient stride 2", down, true, Feed::bf16, kBf16, kBf16, kBf16, true});
+      all.push_back({"gradient stride 2", down, true, Feed::tf32_from_16, k690, k690, k690, true});
+      all.push_back({"half gradient stride 2", down, true, Feed::half_from_16, k690, k690, k690, true});
       all.push_back({"1x1 stride 2", shortcut, false, Feed::bf16_from_8, k434, k434, k434, true});
       all.push_back({"gradient 1x1 stride 2", shortcut, true, Feed::bf16_from_8, k520, k434, k520, true});
     }
@@ -476,6 +520,7 @@ int main(int argc, char** argv) {
       ulp::cuda::time_all(ulp::cuda::timed());
     } else {
       ulp::cuda::check_all(ulp::cuda::checked());
+      ulp::cuda::check_all(ulp::cuda::checked_in_half());
       fmt::print("{} failures\n", ulp::cuda::failures);
     }
   } catch (const std::exception& error) {

@@ -1,8 +1,11 @@
 // The kernel of stencil.h as plain loops on the host, for tests without a GPU: the same tiles, slabs, offsets, blocks of weights and
 // codes, and results written by the same functions. It insists on what the hardware insists on.
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <vector>
 
+#include "ulp/backend/cuda/fake_stencil.h"
 #include "ulp/backend/cuda/launch.h"
 #include "ulp/backend/cuda/stencil.h"
 #include "ulp/backend/cuda/stencil_encode.h"
@@ -12,7 +15,12 @@
 namespace ulp::cuda {
 namespace {
 
-// A code as the tensor core sees it.
+float half_value(uint32_t half) {
+  const float magnitude = bits_float((half & 0x7FFFu) << 13) * 0x1p112f;
+  return (half & 0x8000u) != 0 ? -magnitude : magnitude;
+}
+
+// A code as the tensor core sees it; one of a slab that is converted to fp16.
 float operand(const StencilCall& call, Feed feed, const uint8_t* at) {
   uint16_t code = 0;
   std::memcpy(&code, at, feed_bytes(feed));
@@ -21,6 +29,11 @@ float operand(const StencilCall& call, Feed feed, const uint8_t* at) {
     const auto wide = static_cast<uint32_t>(static_cast<int32_t>(static_cast<int8_t>(code)));
     return bits_float((wide << call.shift & call.mask & 0xFFFFu) << 16);
   }
+  if (feed == Feed::half_from_8) {
+    const auto wide = static_cast<uint32_t>(static_cast<int32_t>(static_cast<int8_t>(code)));
+    return half_value(wide << call.shift & call.mask & 0xFFFFu);
+  }
+  if (feed == Feed::half_from_16) return half_value(code);
   const uint32_t top = uint32_t{code} << (32 - 8 * feed_bytes(feed));
   const uint32_t placed = static_cast<uint32_t>(static_cast<int32_t>(top) >> call.shift) & call.mask;
   const float value = bits_float(placed) * call.factor;
@@ -33,6 +46,7 @@ float weight(const StencilCall& call, Feed feed, const uint8_t* block, uint32_t 
   const uint32_t at = block_position(call.tiling.columns, call.tiling.channels, tf32, n, c);
   uint32_t bits = 0;
   std::memcpy(&bits, block + at * (tf32 ? 4 : 2), tf32 ? 4 : 2);
+  if (feeds_half(feed)) return half_value(bits);
   return bits_float(tf32 ? bits : bits << 16);
 }
 
@@ -48,19 +62,42 @@ class Loops {
       fail("fake", "images or weights are not aligned to 16 bytes");
     if (tiling_.box_rows > 256 || tiling_.box_rows % 8 != 0 || slab_rows_ < tiling_.slab_rows)
       fail("fake", "a box that the copy engine does not take");
+    if (feed == Feed::half_from_16 && call.most != nullptr)
+      offset_ = window_offset(call.half, float_bits(*call.most));
+    factor_ = feeds_half(feed) ? std::ldexp(1.0f, static_cast<int>(offset_) - call.half_power) : 1;
   }
 
   void run(RangeCount& seen) {
-    for (uint32_t tile = 0; tile < tiling_.row_tiles * tiling_.column_tiles; ++tile) {
+    const uint32_t tiles = tiling_.row_tiles * tiling_.column_tiles;
+    if (feeds_tf32(feed_) && call_.marked != nullptr && *call_.marked == 0) return;
+    if (feeds_half(feed_) && std::any_of(call_.outside, call_.outside + call_.outside_words,
+                                         [](uint32_t word) { return word != 0; })) {
+      std::fill_n(call_.marks, tiles, uint8_t{1});
+      *call_.marked = 1;
+      return;
+    }
+    for (uint32_t tile = 0; tile < tiles; ++tile) {
+      if (feeds_tf32(feed_) && call_.marks != nullptr && call_.marks[call_.mark_of(tile)] == 0) continue;
       const uint32_t first = tile / tiling_.column_tiles * tiling_.rows, column = tile % tiling_.column_tiles;
       std::vector<float> sums(size_t{tiling_.rows} * tiling_.columns);
       const Place start = place(first);
+      bool outside = false;
       for (uint32_t chunk = 0; chunk < tiling_.chunks && shape_.taps() != 0; ++chunk) {
         fill_slab(start.pixel + call_.lowest, chunk);
+        if (feeds_half(feed_)) outside = convert_slab() || outside;
         for (uint32_t row = 0; row < tiling_.rows && first + row < shape_.results(); ++row) {
           add(place(first + row), start.pixel + call_.lowest, column, chunk, &sums[row * tiling_.columns]);
         }
       }
+      if (feeds_half(feed_)) {
+        call_.marks[tile] = outside ? 1 : 0;
+        if (outside) {
+          *call_.marked = 1;
+          continue;
+        }
+        for (float& sum : sums) sum *= factor_;
+      }
+      if (shape_.taps() != 0) ++written_tiles(feed_);
       for (uint32_t row = 0; row < tiling_.rows && first + row < shape_.results(); ++row) {
         write(place(first + row), column, &sums[row * tiling_.columns], seen);
       }
@@ -92,6 +129,25 @@ class Loops {
       std::memcpy(&slab_[size_t{row} * row_bytes_],
                   in_ + (static_cast<uint64_t>(pixel) * shape_.in_c + c) * bytes, size_t{there} * bytes);
     }
+  }
+
+  // Whether it has numbers that fp16 does not have.
+  bool convert_slab() {
+    const HalfWindow window = HalfWindow::of(call_.half, offset_);
+    HalvesSeen seen;
+    uint32_t found = 0;
+    for (size_t at = 0; at < size_t{tiling_.slab_rows} * row_bytes_; at += 16) {
+      uint32_t word[4];
+      std::memcpy(word, &slab_[at], sizeof word);
+      if (feed_ == Feed::half_from_8) {
+        for (const uint32_t codes : word) found |= 0x80808080u - (~codes & call_.highest);
+      } else {
+        to_halves(window, word, seen);
+        std::memcpy(&slab_[at], word, sizeof word);
+      }
+    }
+    if (feed_ == Feed::half_from_8) return call_.highest != 0 && (found & 0x80808080u) != 0;
+    return seen.outside(window);
   }
 
   void add(const Place& at, int32_t slab_first, uint32_t column, uint32_t chunk, float* sums) const {
@@ -151,6 +207,8 @@ class Loops {
   Feed feed_;
   const uint8_t* in_;
   uint32_t row_bytes_, slab_rows_;
+  uint32_t offset_ = 0;  // of fp16's window
+  float factor_ = 1;     // what sums of its products lack
   std::vector<uint8_t> slab_;
 };
 
@@ -212,7 +270,14 @@ void run_grad(const GradCall& call, const uint8_t* in, const uint8_t* grad, Stre
   }
 }
 
+uint64_t& written_tiles(Feed feed) {
+  static uint64_t written[6] = {};
+  return written[static_cast<size_t>(feed)];
+}
+
 uint32_t stencil_processors() { return 132; }
+// Tests have convolutions with more and with less.
+double half_operations() { return 1e6; }
 
 void run_stencil(const StencilCall& call, Feed feed, const uint8_t* in, Stream) {
   RangeCount seen;

@@ -26,6 +26,11 @@ struct Described {
   std::optional<Gathered> gathered;
   std::vector<StencilPart> parts;
   std::vector<StencilTiling> tilings;
+  // Where products are fp16: what does marked tiles, and by what power of two products differ.
+  Feed again = Feed::tf32_from_16;
+  std::vector<StencilTiling> tilings_again;
+  std::vector<uint32_t> mark_shifts;
+  int power = 0;
 };
 
 // The format with all numbers times 2^power.
@@ -63,6 +68,58 @@ std::string choose_feed(const Operand& x, const FloatFormat& weight, Described& 
     return fmt::format("{} is no part of an fp32 pattern", format_name(format));
   if (std::string why = why_not_held(Unit::tf32, format); !why.empty()) return why;
   return why_not_held(Unit::tf32, weight);
+}
+
+float power_of_two(int power) { return bits_float(static_cast<uint32_t>(power + 127) << 23); }
+
+// The power of two by which weights become numbers of fp16: all of them, or else those below 1 in magnitude, where the others are
+// noticed. None where some would vanish unnoticed.
+std::optional<int> half_power(const FloatFormat& weight) {
+  int power = 16;
+  for (const int whole : {weight.bias - 15, weight.bias - 16}) {
+    if (holds(Unit::fp16, scaled_by(weight, whole))) power = whole;
+  }
+  // As half_of takes it, a number of fp32.
+  const int factor = power - 112;
+  if (factor < -126 || factor > 127 || weight.emin() - weight.man + factor < -149) return std::nullopt;
+  return power;
+}
+
+// Feeds fp16 instead of tf32 where its mantissas are as long and the work is worth it.
+void prefer_half(const Operand& x, const FloatFormat& weight, Described& made) {
+  const StencilConv& conv = made.conv;
+  const double operations =
+      2.0 * conv.images * conv.out_h * conv.out_w * conv.k * conv.c * conv.kernel_h * conv.kernel_w;
+  const HalfFormat format = half_format(x.form().stored.codec);
+  if (!feeds_tf32(made.feed) || operations < half_operations() || format.man > 10) return;
+  const bool narrow = made.feed == Feed::tf32_from_8;
+  if (narrow && format.top > 31) return;  // codes are in place in fp16 but for its specials
+  const std::optional<int> weight_power = half_power(weight);
+  if (!weight_power) return;
+  // Sums of fp16's products lie between 2^-48 and, of fewer than 2^28, 2^60; also as what they stand for they must be normal numbers.
+  const int power = format.bias - 15 + *weight_power,
+            most = narrow || format.top <= 30 ? 0 : static_cast<int>(format.top) - 30;
+  if (-power - 48 < -126 || most - power + 60 > 127) return;
+  std::vector<StencilTiling> tilings, again;
+  std::vector<uint32_t> shifts;
+  const Feed feed = narrow ? Feed::half_from_8 : Feed::half_from_16;
+  for (const StencilPart& part : made.parts) {
+    const std::optional<StencilTiling> tiling = choose_tiling(part.shape, feed, stencil_processors());
+    if (!tiling) return;
+    const std::optional<Again> for_marked =
+        choose_again(part.shape, made.feed, stencil_processors(), *tiling);
+    if (!for_marked) return;
+    tilings.push_back(*tiling);
+    again.push_back(for_marked->tiling);
+    shifts.push_back(for_marked->mark_shift);
+  }
+  made.again = made.feed;
+  made.feed = feed;
+  made.factor = power_of_two(*weight_power - 112);
+  made.power = power;
+  made.tilings = std::move(tilings);
+  made.tilings_again = std::move(again);
+  made.mark_shifts = std::move(shifts);
 }
 
 StencilConv extents(const Problem& problem, bool gradient) {
@@ -136,6 +193,7 @@ std::string describe(const Problem& problem, Described& made) {
     if (!tiling) return "the pixels of a tile do not fit in shared memory, or are not in order";
     made.tilings.push_back(*tiling);
   }
+  prefer_half(x, *weight.format(), made);
   return "";
 }
 
@@ -143,6 +201,7 @@ class StencilTask : public Task {
  public:
   StencilTask(const Problem& problem, const Described& made)
       : feed_(made.feed),
+        again_(made.again),
         x_(problem, problem.root().in[0]),
         weight_(problem, problem.root().in[1]),
         result_(problem, problem.root(), problem.root().out[0]) {
@@ -152,20 +211,22 @@ class StencilTask : public Task {
     weights_.weight_taps = conv.kernel_h * conv.kernel_w;
     gathered_ = made.gathered;
     weights_.transposed = made.gradient;
-    weights_.tf32 = feeds_tf32(feed_);
-    weights_.factor = made.factor;
-    weights_.images = static_cast<uint32_t>(made.parts.size());
-    const WriteView& out = result_.form();
     Workspace book;
-    for (size_t i = 0; i < made.parts.size(); ++i) {
-      const StencilPart& part = made.parts[i];
-      weights_.image[i] = weight_image(part, made.tilings[i], nullptr);
-      images_.push_back(book.book(made.tilings[i].image_bytes(feed_, part.shape.taps()), 1));
-      StencilCall& call = calls_.emplace_back();
-      call.shape = part.shape;
-      call.tiling = made.tilings[i];
-      call.rounder = make_rounder(out.stored.fp32, out.stored.codec, out.mode, out.number);
-      complete(call, feed_, x_.form().stored.codec);
+    weights_again_ = weights_;
+    fill(made, feed_, made.tilings, weights_, calls_, book);
+    weights_.factor = made.factor;
+    if (feeds_half(feed_)) {
+      fill(made, again_, made.tilings_again, weights_again_, calls_again_, book);
+      for (size_t i = 0; i < calls_again_.size(); ++i) calls_again_[i].call.mark_shift = made.mark_shifts[i];
+      outside_words_ = weight_blocks(weights_);
+      outside_ = book.book(outside_words_);
+      marked_ = book.book(1);
+      for (Part& part : calls_) {
+        const StencilTiling& tiling = part.call.tiling;
+        part.call.half_power = made.power;
+        marks_.push_back(book.book(size_t{tiling.row_tiles} * tiling.column_tiles, 1));
+      }
+      root_ = problem.plan.root_of(problem.graph().bytes_of(x_.id()));
     }
     if (gathered_) {
       codes_ = book.book(uint64_t{conv.images} * conv.h * conv.w * conv.c, feed_bytes(feed_));
@@ -174,8 +235,8 @@ class StencilTask : public Task {
     }
     workspace_ = book.bytes();
     const StencilTiling& tiling = made.tilings.back();
-    note_ = fmt::format("{}: {} as it lies; tiles of {} by {}{}", feeds_tf32(feed_) ? "tf32" : "bf16",
-                        format_name(*x_.format()), tiling.rows, tiling.columns,
+    note_ = fmt::format("{}: {} as it lies; tiles of {} by {}{}", how(feed_), format_name(*x_.format()),
+                        tiling.rows, tiling.columns,
                         gathered_           ? ", gathered"
                         : calls_.size() > 1 ? fmt::format(", in {} parts", calls_.size())
                                             : "");
@@ -197,29 +258,91 @@ class StencilTask : public Task {
       weights.view = {};
       weights.view.stored = array_view(padded, uint64_t{weights.out_c} * weights.in_c);
     }
-    for (size_t i = 0; i < images_.size(); ++i) {
-      weights.image[i].to = reinterpret_cast<uint32_t*>(context.workspace + images_[i]);
-    }
-    prepare_weights(weights, context.stream);
-    for (size_t i = 0; i < calls_.size(); ++i) {
-      StencilCall call = calls_[i];
-      call.image = context.workspace + images_[i];
-      call.out = result_.view(context);
-      run_stencil(call, feed_, in, context.stream);
-    }
+    start(context, feed_, weights, calls_, in);
+    if (!feeds_half(feed_)) return;
+    // Weights have been reported.
+    StencilWeights again = weights_again_;
+    again.view = weights.view;
+    again.view.stats = nullptr;
+    again.state = context.state;
+    start(context, again_, again, calls_again_, in);
   }
 
   std::string note() const override { return note_; }
 
  private:
-  Feed feed_;
+  struct Part {
+    StencilCall call;  // but for where all lies
+    size_t image = 0;  // of its weights
+  };
+
+  static std::string_view how(Feed feed) {
+    switch (feed) {
+      case Feed::half_from_8:
+        return "fp16, tiles with numbers outside of it again in tf32";
+      case Feed::half_from_16:
+        return "fp16 in a window that follows the largest number, tiles with numbers outside again in tf32";
+      default:
+        return feeds_tf32(feed) ? "tf32" : "bf16";
+    }
+  }
+
+  void fill(const Described& made, Feed feed, const std::vector<StencilTiling>& tilings,
+            StencilWeights& weights, std::vector<Part>& parts, Workspace& book) {
+    const WriteView& out = result_.form();
+    weights.product = feed_product(feed);
+    weights.images = static_cast<uint32_t>(made.parts.size());
+    for (size_t i = 0; i < made.parts.size(); ++i) {
+      const StencilPart& part = made.parts[i];
+      weights.image[i] = weight_image(part, tilings[i], nullptr);
+      Part& filled = parts.emplace_back();
+      filled.image = book.book(tilings[i].image_bytes(feed, part.shape.taps()), 1);
+      StencilCall& call = filled.call;
+      call.shape = part.shape;
+      call.tiling = tilings[i];
+      call.rounder = make_rounder(out.stored.fp32, out.stored.codec, out.mode, out.number);
+      complete(call, feed, x_.form().stored.codec);
+    }
+  }
+
+  // Weights, then all parts.
+  void start(const RunContext& context, Feed feed, StencilWeights& weights, const std::vector<Part>& parts,
+             const uint8_t* in) const {
+    const auto words = [&](size_t offset) { return reinterpret_cast<uint32_t*>(context.workspace + offset); };
+    const bool marks = feeds_half(feed_);
+    if (marks) {
+      weights.outside = words(outside_);
+      weights.marked = words(marked_);
+    }
+    for (size_t i = 0; i < parts.size(); ++i) weights.image[i].to = words(parts[i].image);
+    prepare_weights(weights, context.stream);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      StencilCall call = parts[i].call;
+      call.image = context.workspace + parts[i].image;
+      call.out = result_.view(context);
+      if (marks) {
+        call.marks = context.workspace + marks_[i];
+        call.marked = words(marked_);
+        call.outside = words(outside_);
+        call.outside_words = outside_words_;
+        // In this step, by the task that wrote them.
+        if (context.stats != nullptr) call.most = &(context.stats + root_.index)->amax;
+      }
+      run_stencil(call, feed, in, context.stream);
+    }
+  }
+
+  Feed feed_, again_;
   Operand x_, weight_;
   Result result_;
-  StencilWeights weights_;  // but for where they lie
+  StencilWeights weights_, weights_again_;  // but for where they lie
   std::optional<Gathered> gathered_;
   size_t codes_ = 0, padded_ = 0, convert_ = 0;  // what is gathered; the weight, padded like it
-  std::vector<size_t> images_;
-  std::vector<StencilCall> calls_;
+  std::vector<Part> calls_, calls_again_;        // again: for marked tiles
+  TensorId root_;                                // whose largest number the window follows
+  size_t outside_ = 0, marked_ = 0;
+  uint32_t outside_words_ = 0;
+  std::vector<size_t> marks_;
   std::string note_;
 };
 

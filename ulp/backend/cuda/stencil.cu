@@ -53,6 +53,9 @@ CUtensorMapSwizzle swizzle_of(uint32_t row_bytes) {
 
 }  // namespace
 
+// By the rates of the tensor core, not by measurement: that saves about 25 microseconds of 50, and starting what does marked tiles takes some 10.
+double half_operations() { return 20e9; }
+
 uint32_t stencil_processors() {
   static const uint32_t processors = [] {
     int device = 0, major = 0, minor = 0, count = 0;
@@ -86,6 +89,10 @@ void run_stencil(const StencilCall& call, Feed feed, const uint8_t* in, Stream s
       return start_tf32_from_8(map, call, stream);
     case Feed::tf32_from_16:
       return start_tf32_from_16(map, call, stream);
+    case Feed::half_from_8:
+      return start_half_from_8(map, call, stream);
+    case Feed::half_from_16:
+      return start_half_from_16(map, call, stream);
   }
 }
 

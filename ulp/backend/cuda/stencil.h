@@ -5,12 +5,16 @@
 // results are neighbours in memory, so that one piece of it, a slab, serves all taps; it is copied to shared memory, each thread
 // decodes its part into registers, from which tensor cores take it. Weights are decoded once, into blocks that lie as the tensor
 // cores read them. The same elements are always added in the same order, which depends on shapes and the number of processors.
+//
+// Products are exact: operands are of a type that holds all their numbers; or fp16, where tiles in which it does not hold one are left out
+// and done in tf32 by kernels that are started after it, and return at once where there are none.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "ulp/backend/cuda/pipeline.h"
+#include "ulp/backend/cuda/stencil_half.h"
 #include "ulp/backend/cuda/view.h"
 #include "ulp/tensor/device.h"
 
@@ -22,10 +26,19 @@ enum class Feed : uint8_t {
   bf16,          // bf16 as it lies
   tf32_from_8,   // codes of 8 and
   tf32_from_16,  // of 16 bits without specials, multiplied as tf32
+  half_from_8,   // the same, multiplied as fp16 as far as
+  half_from_16,  // that has their exponents (stencil_half.h): tiles with other numbers are marked, for tf32 to do
 };
-constexpr bool feeds_tf32(Feed feed) { return feed == Feed::tf32_from_8 || feed == Feed::tf32_from_16; }
+// What operands are in the tensor core.
+enum class Product : uint8_t { bf16, tf32, fp16 };
+constexpr Product feed_product(Feed feed) {
+  if (feed == Feed::tf32_from_8 || feed == Feed::tf32_from_16) return Product::tf32;
+  return feed == Feed::half_from_8 || feed == Feed::half_from_16 ? Product::fp16 : Product::bf16;
+}
+constexpr bool feeds_tf32(Feed feed) { return feed_product(feed) == Product::tf32; }
+constexpr bool feeds_half(Feed feed) { return feed_product(feed) == Product::fp16; }
 constexpr uint32_t feed_bytes(Feed feed) {
-  return feed == Feed::bf16_from_8 || feed == Feed::tf32_from_8 ? 1 : 2;
+  return feed == Feed::bf16_from_8 || feed == Feed::tf32_from_8 || feed == Feed::half_from_8 ? 1 : 2;
 }
 // Whether the copy engine turns pieces of rows of so many channels.
 constexpr bool swizzles_rows(Feed feed, uint32_t channels) { return channels * feed_bytes(feed) == 128; }
@@ -116,8 +129,12 @@ struct StencilWeights {
   uint32_t out_c = 1, in_c = 1;  // as the kernel sees them, multiples of kGroup
   uint32_t weight_taps = 1;      // of the stored weight
   bool transposed = false;       // stored as (in_c, taps, out_c), else as (out_c, taps, in_c)
-  bool tf32 = false;
-  float factor = 1;  // a power of two, what the other operand lacks
+  Product product = Product::bf16;
+  float factor = 1;  // a power of two, what the other operand lacks; of fp16 also what half_of wants
+  // Of fp16: a word for each block of the launch (weight_blocks), not 0 where fp16 does not hold one of its weights; and a word that is
+  // set to 0. Of tf32: nothing is done where that word is 0.
+  uint32_t* outside = nullptr;
+  uint32_t* marked = nullptr;
   uint32_t images = 0;
   Image image[kMostParts];
   // How the view is read in few steps, where it can be; filled in by the launch.
@@ -137,11 +154,34 @@ struct StencilCall {
   Divisor area, width;                         // of a result's image
   int32_t lowest = 0;                          // of the taps' offsets, in pixels
   int32_t offset[kMostTaps * kMostTaps] = {};  // of taps, in bytes of a slab
+
+  // Products in fp16 are not done, or not written, where a number is outside of what fp16 has: then the tile's mark is 1, else 0. In tf32
+  // marks, where there are any, say which tiles are to be done.
+  uint8_t* marks = nullptr;     // of tiles
+  uint32_t mark_shift = 0;      // a mark is for so many tiles one below the other, 2^this
+  uint32_t* marked = nullptr;   // 1 where any is marked, of any part
+  HalfFormat half;              // of the codes
+  int32_t half_power = 0;       // fp16 without an offset has products times 2^this
+  uint32_t highest = 0;         // codes of 8 bits: where all these bits of one are set, it is outside
+  const float* most = nullptr;  // what was written of the images, at most; null: not known
+  const uint32_t* outside = nullptr;
+  uint32_t outside_words = 0;
+
+  ULP_HD constexpr uint32_t mark_of(uint32_t tile) const {
+    const uint32_t row = tile / tiling.column_tiles;
+    return (row >> mark_shift) * tiling.column_tiles + (tile - row * tiling.column_tiles);
+  }
 };
 
 // Multiprocessors of the GPU; 0 where it is none that the kernels were made for, and those of an H200 where there is none.
 uint32_t stencil_processors();
 
+// Operations from which on a convolution is done in fp16 rather than in tf32: what that saves is then more than it takes to
+// start the kernels that do marked tiles.
+double half_operations();
+
+// Of the launch.
+uint32_t weight_blocks(const StencilWeights& weights);
 // Every stored weight is read once, and its rounding reported, if each of its taps is in one image.
 void prepare_weights(StencilWeights weights, Stream stream);
 // `in` is aligned to 16 bytes, as are its pixels.

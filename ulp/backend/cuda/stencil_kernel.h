@@ -1,6 +1,7 @@
 // The kernel of stencil.h: tiles go round the blocks; in a block two warpgroups multiply and a third has pixels and weights copied to
 // shared memory ahead of them. A warpgroup's threads decode pixels to operands in registers while the tensor core works on those of
-// the tap before. Only for files compiled for sm_90a.
+// the tap before. To fp16, codes of 16 bits are converted in shared memory, once for all taps, by two warps of the third.
+// Only for files compiled for sm_90a.
 #pragma once
 
 #include "ulp/backend/cuda/launch.h"
@@ -45,15 +46,15 @@ struct FeedPart {
   // Operands of rows `row` (0: the first eight of a warp's, 1: the others).
   __device__ static void convert(const StencilCall& call, const uint32_t (&word)[kWords], int row,
                                  uint32_t (&a)[kSteps][4]) {
-    if constexpr (feed == Feed::bf16_from_8) {
+    if constexpr (feed == Feed::bf16_from_8 || feed == Feed::half_from_8) {
 #pragma unroll
       for (int i = 0; i < kWords; ++i) {
-        // Two codes with copies of their signs above them: moved to bf16's place, of the copies one remains. What the exponents lack is in
-        // the weights.
+        // Two codes with copies of their signs above them: moved to bf16's or fp16's place, of the copies one remains. What the exponents
+        // lack is in the weights, or in the sums.
         a[i][row] = two_signed<0x9180>(word[i]) << call.shift & call.mask;
         a[i][2 + row] = two_signed<0xB3A2>(word[i]) << call.shift & call.mask;
       }
-    } else if constexpr (feed == Feed::bf16) {
+    } else if constexpr (feed == Feed::bf16 || feed == Feed::half_from_16) {
 #pragma unroll
       for (int i = 0; i < kSteps; ++i) {
         a[i][row] = word[2 * i];
@@ -71,6 +72,57 @@ struct FeedPart {
   }
 };
 
+// Two warps look for numbers that fp16 does not have; codes of 16 bits they also convert, where they lie.
+constexpr uint32_t kConverters = 64;
+template <Feed feed, int kPieces>
+class Converter {
+ public:
+  __device__ Converter(const StencilCall& call, uint32_t offset)
+      : window_(HalfWindow::of(call.half, offset)), highest_(call.highest) {}
+
+  // The pieces of 16 bytes from `at`, the thread's first, to `end`. Whether one of this thread's has such a number.
+  __device__ bool convert(uint32_t at, uint32_t end) const {
+    constexpr uint32_t kNext = kConverters * 16;
+    HalvesSeen seen;
+    uint32_t found = 0;
+    if (feed == Feed::half_from_8 && highest_ == 0) return false;
+    // Several are under way at a time.
+    for (; at + (kPieces - 1) * kNext < end; at += kPieces * kNext) several<kPieces>(at, seen, found);
+    for (; at < end; at += kNext) several<1>(at, seen, found);
+    return feed == Feed::half_from_8 ? (found & 0x80808080u) != 0 : seen.outside(window_);
+  }
+
+ private:
+  template <int n>
+  __device__ void several(uint32_t at, HalvesSeen& seen, uint32_t& found) const {
+    constexpr uint32_t kNext = kConverters * 16;
+    uint32_t word[n][4];
+#pragma unroll
+    for (int i = 0; i < n; ++i) {
+      asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
+                   : "=r"(word[i][0]), "=r"(word[i][1]), "=r"(word[i][2]), "=r"(word[i][3])
+                   : "r"(at + static_cast<uint32_t>(i) * kNext)
+                   : "memory");
+    }
+#pragma unroll
+    for (int i = 0; i < n; ++i) {
+      if constexpr (feed == Feed::half_from_8) {
+        // Of a byte without its sign nothing is missing: then 0x80 - 0 has the highest bit.
+#pragma unroll
+        for (int k = 0; k < 4; ++k) found |= 0x80808080u - (~word[i][k] & highest_);
+      } else {
+        to_halves(window_, word[i], seen);
+        asm volatile("st.shared.v4.b32 [%4], {%0,%1,%2,%3};" ::"r"(word[i][0]), "r"(word[i][1]),
+                     "r"(word[i][2]), "r"(word[i][3]), "r"(at + static_cast<uint32_t>(i) * kNext)
+                     : "memory");
+      }
+    }
+  }
+
+  HalfWindow window_;
+  uint32_t highest_;
+};
+
 // What a thread knows of one of its rows.
 struct StencilRow {
   uint32_t at;     // in the slab, in bytes: its part of the pixel itself
@@ -82,7 +134,7 @@ template <int kColumns, int kRowTiles, Feed feed, int kChannels>
 __global__ void __launch_bounds__(kStencilThreads, kColumns* kRowTiles <= 64 ? 2 : 1)
     stencil_kernel(const __grid_constant__ CUtensorMap map, const __grid_constant__ StencilCall call) {
   using Fed = FeedPart<feed, kChannels>;
-  constexpr bool tf32 = feeds_tf32(feed);
+  constexpr bool tf32 = feeds_tf32(feed), kHalf = feeds_half(feed);
   constexpr int kSteps = Fed::kSteps;
   constexpr uint32_t kRowBytes = kChannels * feed_bytes(feed), kPartBytes = kRowBytes / 4;
   constexpr uint32_t kBlockBytes = kColumns * kChannels * (tf32 ? 4 : 2);
@@ -91,12 +143,17 @@ __global__ void __launch_bounds__(kStencilThreads, kColumns* kRowTiles <= 64 ? 2
   const StencilShape& shape = call.shape;
   const StencilTiling& tiling = call.tiling;
   const uint32_t stages = tiling.stages, slabs = tiling.slabs;
+  if constexpr (tf32) {
+    if (call.marked != nullptr && *call.marked == 0) return;
+  }
   const uint32_t slab_bytes = tiling.boxes * tiling.box_rows * kRowBytes;
   // Blocks of weights, slabs, a row of zeros, barriers.
   const uint32_t base = shared_address(memory), slab_base = base + stages * kBlockBytes;
   const uint32_t zeros = slab_base + slabs * slab_bytes, barriers = zeros + 128;
   const uint32_t full_block = barriers, empty_block = full_block + 8 * stages;
   const uint32_t full_slab = empty_block + 8 * stages, empty_slab = full_slab + 8 * slabs;
+  // Of fp16: slabs that are converted, and for each of their warps whether it found numbers that fp16 does not have.
+  const uint32_t ready_slab = empty_slab + 8 * slabs, found_outside = ready_slab + 8 * slabs;
   if (threadIdx.x == 0) {
     for (uint32_t i = 0; i < stages; ++i) {
       barrier_init(full_block + 8 * i, 1);
@@ -105,14 +162,36 @@ __global__ void __launch_bounds__(kStencilThreads, kColumns* kRowTiles <= 64 ? 2
     for (uint32_t i = 0; i < slabs; ++i) {
       barrier_init(full_slab + 8 * i, 1);
       barrier_init(empty_slab + 8 * i, kConsumers / 32);
+      if constexpr (kHalf) barrier_init(ready_slab + 8 * i, kConverters / 32);
     }
     barrier_init_done();
   }
   if (threadIdx.x < 32) reinterpret_cast<uint32_t*>(memory + (zeros - base))[threadIdx.x] = 0;
-  __syncthreads();
-
   const uint32_t taps = shape.taps(), chunks = tiling.chunks;
   const uint32_t tiles = tiling.row_tiles * tiling.column_tiles;
+  uint32_t offset = 0;
+  if constexpr (kHalf) {
+    uint32_t outside = 0;
+#pragma unroll 4
+    for (uint32_t i = threadIdx.x; i < call.outside_words; i += kStencilThreads) outside |= call.outside[i];
+    if (feed == Feed::half_from_16 && call.most != nullptr)
+      offset = window_offset(call.half, float_bits(*call.most));
+    if (__syncthreads_or(static_cast<int>(outside)) != 0) {
+      for (uint32_t tile = blockIdx.x + gridDim.x * threadIdx.x; tile < tiles;
+           tile += gridDim.x * kStencilThreads)
+        call.marks[tile] = 1;
+      if (threadIdx.x == 0) *call.marked = 1;
+      return;
+    }
+  } else {
+    __syncthreads();
+  }
+  // Whether a tile is not to be done: what was marked is done again, the rest is there.
+  const auto skips = [&](uint32_t tile) {
+    if constexpr (tf32) return call.marks != nullptr && call.marks[call.mark_of(tile)] == 0;
+    return false;
+  };
+
   const auto results = static_cast<uint32_t>(shape.results());
   // The pixel of a result, without a tap.
   const auto pixel_of = [&](uint32_t result, uint32_t& image, uint32_t& p, uint32_t& q) {
@@ -125,12 +204,14 @@ __global__ void __launch_bounds__(kStencilThreads, kColumns* kRowTiles <= 64 ? 2
 
   constexpr bool kTwo = kColumns * kRowTiles <= 64;  // blocks on a processor
   if (threadIdx.x >= kConsumers) {
-    fewer_registers<24>();
+    // What the others take, and these keep, was all theirs together at the start.
+    fewer_registers<!kHalf ? 24 : kTwo ? 32 : 40>();
     if (taps == 0) return;
     if (threadIdx.x == kConsumers) {
       // Slabs.
       uint32_t slab = 0, phase = 1;
       for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        if (skips(tile)) continue;
         uint32_t image, p, q;
         const int32_t first = pixel_of(tile / tiling.column_tiles * kRows, image, p, q) + call.lowest;
         for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
@@ -150,8 +231,8 @@ __global__ void __launch_bounds__(kStencilThreads, kColumns* kRowTiles <= 64 ? 2
     } else if (threadIdx.x == kConsumers + 32) {
       // Blocks of weights: those of a tile lie in the order in which they are used.
       uint32_t stage = 0, phase = 1;
-      const uint32_t last = tiling.resident ? blockIdx.x + 1 : tiles;
-      for (uint32_t tile = blockIdx.x; tile < last; tile += gridDim.x) {
+      for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        if (skips(tile)) continue;
         const uint8_t* from = call.image + size_t{tile % tiling.column_tiles} * chunks * taps * kBlockBytes;
         for (uint32_t i = 0; i < chunks * taps; ++i, from += kBlockBytes) {
           barrier_wait(empty_block + 8 * stage, phase);
@@ -162,17 +243,43 @@ __global__ void __launch_bounds__(kStencilThreads, kColumns* kRowTiles <= 64 ? 2
             phase ^= 1;
           }
         }
+        if (tiling.resident) break;
+      }
+    } else if (kHalf && threadIdx.x >= kConsumers + 64) {
+      const uint32_t thread = threadIdx.x - (kConsumers + 64);
+      const Converter<feed, kTwo ? 2 : 4> converter(call, offset);
+      uint32_t slab = 0, phase = 0;
+      for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
+          barrier_wait(full_slab + 8 * slab, phase);
+          const uint32_t at = slab_base + slab * slab_bytes;
+          const bool outside = converter.convert(at + thread * 16, at + tiling.slab_rows * kRowBytes);
+          // What is copied here next comes after what these threads wrote.
+          proxy_fence();
+          const uint32_t any = __any_sync(0xFFFFFFFFu, outside) != 0 ? 1 : 0;
+          __syncwarp();
+          if (thread % 32 == 0) {
+            asm volatile("st.shared.b32 [%0], %1;" ::"r"(found_outside + 8 * slab + thread / 32 * 4), "r"(any)
+                         : "memory");
+            barrier_arrive(ready_slab + 8 * slab);
+          }
+          if (++slab == slabs) {
+            slab = 0;
+            phase ^= 1;
+          }
+        }
       }
     }
     return;
   }
 
-  more_registers<kTwo ? 104 : 240>();
+  more_registers<kTwo ? 104 : kHalf ? 232 : 240>();
   const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   RangeCount seen;
   uint32_t stage = 0, stage_phase = 0, slab = 0, slab_phase = 0;
   bool first_tile = true;
   for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    if (skips(tile)) continue;
     const uint32_t tile_first = tile / tiling.column_tiles * kRows;
     StencilRow rows[kRowTiles][2];
     {
@@ -213,6 +320,7 @@ __global__ void __launch_bounds__(kStencilThreads, kColumns* kRowTiles <= 64 ? 2
     uint32_t a[2][kSteps][4];
     uint32_t held = 0xFFFFFFFFu;  // the block that is read, to be given back
     int adds = 0;
+    uint32_t outside = 0;  // not 0: the tile has a number that fp16 does not have
     const uint32_t nothing = zeros + t * kPartBytes;
     const auto feed_tile = [&](uint32_t tap, uint32_t moved, int m, uint32_t(&to)[kSteps][4]) {
 #pragma unroll
@@ -229,8 +337,8 @@ __global__ void __launch_bounds__(kStencilThreads, kColumns* kRowTiles <= 64 ? 2
       mma_fence();
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
-        Mma<kColumns, tf32>::run(into, from[step], block + ((step * 2 * kColumns * 16) >> 4),
-                                 step > 0 ? 1 : adds);
+        Mma<kColumns, feed_product(feed)>::run(into, from[step], block + ((step * 2 * kColumns * 16) >> 4),
+                                               step > 0 ? 1 : adds);
       }
       mma_commit();
     };
@@ -245,7 +353,17 @@ __global__ void __launch_bounds__(kStencilThreads, kColumns* kRowTiles <= 64 ? 2
       }
     };
     for (uint32_t chunk = 0; chunk < chunks && taps != 0; ++chunk) {
-      barrier_wait(full_slab + 8 * slab, slab_phase);
+      if constexpr (kHalf) {
+        barrier_wait(ready_slab + 8 * slab, slab_phase);
+        uint32_t first, second;
+        asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];"
+                     : "=r"(first), "=r"(second)
+                     : "r"(found_outside + 8 * slab)
+                     : "memory");
+        outside |= first | second;
+      } else {
+        barrier_wait(full_slab + 8 * slab, slab_phase);
+      }
       const uint32_t slab_at = slab_base + slab * slab_bytes;
       const auto wait_block = [&] {
         if (!tiling.resident || first_tile) barrier_wait(full_block + 8 * stage, stage_phase);
@@ -293,6 +411,22 @@ __global__ void __launch_bounds__(kStencilThreads, kColumns* kRowTiles <= 64 ? 2
     }
     mma_wait<0>();
     give_back();
+    first_tile = false;
+    if constexpr (kHalf) {
+      if (threadIdx.x == 0) {
+        call.marks[tile] = outside != 0 ? 1 : 0;
+        if (outside != 0) *call.marked = 1;
+      }
+      if (outside != 0) continue;
+      // What sums lack, a power of two.
+      const float factor =
+          bits_float(static_cast<uint32_t>(static_cast<int32_t>(offset) - call.half_power + 127) << 23);
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+        for (int i = 0; i < kColumns / 2; ++i) sums[m][i] *= factor;
+      }
+    }
 
     // A thread has kColumns / 4 neighbouring channels of each of its rows.
     const uint32_t channel = tile % tiling.column_tiles * kColumns + t * (kColumns / 4);
@@ -309,7 +443,6 @@ __global__ void __launch_bounds__(kStencilThreads, kColumns* kRowTiles <= 64 ? 2
         store_sums(call.out, call.rounder, element, x, seen);
       }
     }
-    first_tile = false;
   }
   report_warp(seen, call.out.stats);
 }
@@ -342,9 +475,9 @@ void start_columns(const CUtensorMap& map, const StencilCall& call, Stream strea
 template <Feed feed>
 void start_channels(const CUtensorMap& map, const StencilCall& call, Stream stream) {
   if (call.tiling.channels == 16) return start_columns<feed, 16>(map, call, stream);
-  if constexpr (feed == Feed::bf16_from_8) {
+  if constexpr (feed == Feed::bf16_from_8 || feed == Feed::half_from_8) {
     if (call.tiling.channels == 64) return start_columns<feed, 64>(map, call, stream);
-  } else if constexpr (feed == Feed::bf16) {
+  } else if constexpr (feed == Feed::bf16 || feed == Feed::half_from_16) {
     if (call.tiling.channels == 64) {
       return call.tiling.rows == 256 ? start_tile<128, 2, feed, 64>(map, call, stream)
                                      : start_tile<128, 1, feed, 64>(map, call, stream);

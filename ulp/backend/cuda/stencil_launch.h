@@ -10,7 +10,8 @@ namespace ulp::cuda {
 
 // `map` describes the pixels to the copy engine.
 using StencilStart = void(const CUtensorMap& map, const StencilCall& call, Stream stream);
-StencilStart start_bf16_from_8, start_bf16, start_tf32_from_8, start_tf32_from_16;
+StencilStart start_bf16_from_8, start_bf16, start_tf32_from_8, start_tf32_from_16, start_half_from_8,
+    start_half_from_16;
 
 void start_grad(const CUtensorMap& in, const CUtensorMap& grad, const GradCall& call, Stream stream);
 

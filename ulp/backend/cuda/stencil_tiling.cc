@@ -8,9 +8,9 @@ namespace {
 
 // Bytes of shared memory that a block may have if it is alone on its processor, or one of two.
 constexpr size_t kSharedOfOne = 227 * 1024, kSharedOfTwo = 113 * 1024;
-// Of those, a row of zeros and two barriers for each stage and slab.
+// Of those, a row of zeros, two barriers for each stage, three for each slab, and eight bytes of what was found in it.
 constexpr size_t kZeros = 128, kBarriers = 1024;
-constexpr uint32_t kSlabs = 2, kMostStages = kBarriers / 16 - kSlabs;
+constexpr uint32_t kMostSlabs = 3, kMostStages = kBarriers / 16 - 2 * kMostSlabs;
 
 // Whether two blocks share a processor.
 bool in_pairs(const StencilTiling& tiling) { return tiling.columns * (tiling.rows / 128) <= 64; }
@@ -50,13 +50,13 @@ constexpr Candidate kCandidates[] = {
 
 double cost(const Candidate& candidate, const StencilTiling& tiling, Feed feed, uint32_t processors) {
   const uint32_t tiles = tiling.row_tiles * tiling.column_tiles, each = (tiles + processors - 1) / processors;
-  return each / 2 * (feed == Feed::bf16 ? candidate.pair_of_bf16 : candidate.pair) +
-         each % 2 * candidate.alone;
+  const bool ready = feed == Feed::bf16 || feed == Feed::half_from_16;
+  return each / 2 * (ready ? candidate.pair_of_bf16 : candidate.pair) + each % 2 * candidate.alone;
 }
 
-// Fills in a tiling with slabs of so many channels. False where it does not fit.
-bool fill_tiling(const StencilShape& shape, Feed feed, uint32_t processors, uint32_t slab_pixels,
-                 uint32_t channels, StencilTiling& tiling) {
+// Fills in a tiling with so many slabs of so many channels. False where it does not fit.
+bool fill_slabs(const StencilShape& shape, Feed feed, uint32_t processors, uint32_t slab_pixels,
+                uint32_t channels, uint32_t slabs, StencilTiling& tiling) {
   tiling.channels = channels;
   tiling.chunks = (shape.in_c + tiling.channels - 1) / tiling.channels;
   tiling.column_tiles = (shape.out_c + tiling.columns - 1) / tiling.columns;
@@ -64,10 +64,10 @@ bool fill_tiling(const StencilShape& shape, Feed feed, uint32_t processors, uint
   tiling.slab_rows = slab_pixels;
   tiling.boxes = (tiling.slab_rows + 255) / 256;
   tiling.box_rows = up((tiling.slab_rows + tiling.boxes - 1) / tiling.boxes, 8);
-  tiling.slabs = kSlabs;
+  tiling.slabs = slabs;
   const size_t limit = in_pairs(tiling) ? kSharedOfTwo : kSharedOfOne;
   const size_t slab = size_t{tiling.boxes} * tiling.box_rows * tiling.channels * feed_bytes(feed);
-  const size_t block = tiling.block_bytes(feed), beside = kZeros + kBarriers + kSlabs * slab;
+  const size_t block = tiling.block_bytes(feed), beside = kZeros + kBarriers + slabs * slab;
   if (beside + 2 * block > limit) return false;
   const uint32_t steps = tiling.chunks * std::max(shape.taps(), 1u);
   tiling.stages =
@@ -76,6 +76,18 @@ bool fill_tiling(const StencilShape& shape, Feed feed, uint32_t processors, uint
   if (!tiling.resident) tiling.stages = std::clamp(tiling.stages, 2u, 8u);
   tiling.shared = beside + tiling.stages * block;
   tiling.grid = std::min(tiling.row_tiles * tiling.column_tiles, processors * (in_pairs(tiling) ? 2u : 1u));
+  return true;
+}
+
+// One slab is copied while another is read; where they are converted in between, a third, if weights have the room that they need.
+bool fill_tiling(const StencilShape& shape, Feed feed, uint32_t processors, uint32_t slab_pixels,
+                 uint32_t channels, StencilTiling& tiling) {
+  if (!fill_slabs(shape, feed, processors, slab_pixels, channels, 2, tiling)) return false;
+  StencilTiling three = tiling;
+  if (feed == Feed::half_from_16 &&
+      fill_slabs(shape, feed, processors, slab_pixels, channels, kMostSlabs, three) &&
+      three.resident == tiling.resident && (three.resident || three.stages >= std::min(tiling.stages, 4u)))
+    tiling = three;
   return true;
 }
 
@@ -197,7 +209,8 @@ bool make_tiling(const StencilShape& shape, Feed feed, uint32_t processors, Sten
   const std::optional<uint32_t> slab_pixels = slab_rows(shape, tiling.rows);
   if (!slab_pixels) return false;
   // Of 16-bit codes that many operands fit the registers only of blocks that are alone on a processor.
-  const bool wide = feed == Feed::bf16_from_8 || (feed == Feed::bf16 && tiling.columns == 128);
+  const bool wide = feed == Feed::bf16_from_8 || feed == Feed::half_from_8 ||
+                    ((feed == Feed::bf16 || feed == Feed::half_from_16) && tiling.columns == 128);
   const uint32_t widest = wide ? 64 : 32;
   const uint32_t channels = shape.in_c >= widest ? widest : shape.in_c > 16 ? 32 : 16;
   // Wide slabs are fewer steps; but not so wide that weights do not come in time.
@@ -226,12 +239,35 @@ std::optional<StencilTiling> choose_tiling(const StencilShape& shape, Feed feed,
   return best;
 }
 
+std::optional<Again> choose_again(const StencilShape& shape, Feed feed, uint32_t processors,
+                                  const StencilTiling& marked) {
+  Again again;
+  again.tiling.rows = 128;
+  again.tiling.columns = marked.columns;
+  if (!make_tiling(shape, feed, processors, again.tiling)) return std::nullopt;
+  again.mark_shift = marked.rows == 256 ? 1 : 0;
+  return again;
+}
+
+HalfFormat half_format(const QuickCodec& codec) {
+  const auto man = static_cast<uint32_t>(codec.spec.man);
+  return {man, 1 - codec.spec.emin, codec.spec.max_code >> man};
+}
+
 void complete(StencilCall& call, Feed feed, const QuickCodec& codec) {
   const StencilShape& shape = call.shape;
   const uint32_t bits = 8 * feed_bytes(feed);
   if (feed == Feed::bf16_from_8) {
     call.shift = static_cast<uint32_t>(7 - codec.spec.man);
     call.mask = (0x8000u | 0x7Fu << call.shift) * 0x00010001u;
+  } else if (feeds_half(feed)) {
+    call.half = half_format(codec);
+    if (feed == Feed::half_from_8) {
+      call.shift = 10 - call.half.man;
+      call.mask = (0x8000u | 0x7Fu << call.shift) * 0x00010001u;
+      // fp16's highest field is no number's.
+      if (call.half.top == 31) call.highest = (0x7Fu >> call.half.man << call.half.man) * 0x01010101u;
+    }
   } else if (feeds_tf32(feed)) {
     call.shift = 32 - bits - codec.shift;
     call.mask = (0x80000000u | 0x7FFFFFFFu >> call.shift) & ~((uint32_t{1} << codec.shift) - 1);

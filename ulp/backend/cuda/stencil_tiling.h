@@ -50,7 +50,17 @@ int32_t lowest_offset(const StencilShape& shape);
 // The tiling that should be quickest; none where none fits.
 std::optional<StencilTiling> choose_tiling(const StencilShape& shape, Feed feed, uint32_t processors);
 
-// Fills in what follows `rounder` in the call from its shape and the format of the codes.
+HalfFormat half_format(const QuickCodec& codec);
+// How marked tiles of a tiling are done again, without its marks: of the same columns, and so few rows that a few of them do not take
+// long. None where a tile does not fit.
+struct Again {
+  StencilTiling tiling;
+  uint32_t mark_shift = 0;
+};
+std::optional<Again> choose_again(const StencilShape& shape, Feed feed, uint32_t processors,
+                                  const StencilTiling& marked);
+
+// Fills in what follows `rounder` in the call from its shape and the format of the codes, but for what only fp16 has beside it.
 void complete(StencilCall& call, Feed feed, const QuickCodec& codec);
 
 // Where a part's weights come from and go to.

@@ -5,15 +5,23 @@
 namespace ulp::cuda {
 namespace {
 
-// A block of weights is words of four bytes, [row][column][4]: the fourths belong to the four threads that hold a pixel's channels
-// (block_position). A word has two neighbouring channels of the input in bf16, or one in tf32.
-template <bool kTf32>
-struct Words {
-  static constexpr uint32_t kChannels = kTf32 ? 1 : 2;
+// Threads of a block, few: where weights are few, more processors have some.
+constexpr uint32_t kEach = 128;
 
-  __device__ static uint32_t word(float low, float high, float factor) {
-    if constexpr (kTf32) {
+// A block of weights is words of four bytes, [row][column][4]: the fourths belong to the four threads that hold a pixel's channels
+// (block_position). A word has two neighbouring channels of the input in bf16 or fp16, or one in tf32.
+template <Product kProduct>
+struct Words {
+  static constexpr uint32_t kChannels = kProduct == Product::tf32 ? 1 : 2;
+
+  // `outside` becomes not 0 where a number is none of fp16.
+  __device__ static uint32_t word(float low, float high, float factor, uint32_t& outside) {
+    if constexpr (kProduct == Product::tf32) {
       return float_bits(low * factor);
+    } else if constexpr (kProduct == Product::fp16) {
+      const uint32_t first = float_bits(low * factor), second = float_bits(high * factor);
+      outside |= not_half(first) | not_half(second);
+      return half_of(first) | half_of(second) << 16;
     } else {
       return float_bits(low * factor) >> 16 | (float_bits(high * factor) & 0xFFFF0000u);
     }
@@ -36,19 +44,22 @@ __device__ inline void read_weights(const StencilWeights& weights, uint64_t grou
 
 // Bits of the number of threads that make a block: each reads a group of neighbouring input channels; or, where the result's
 // channels are those that lie together, a group of these for each channel of a word.
-template <bool kTransposed, bool kTf32>
+template <bool kTransposed, Product kProduct>
 ULP_HD constexpr uint32_t thread_bits(uint32_t column_bits, uint32_t channel_bits) {
-  return column_bits + channel_bits - 3 - (kTransposed && !kTf32 ? 1 : 0);
+  return column_bits + channel_bits - 3 - (kTransposed && kProduct != Product::tf32 ? 1 : 0);
 }
 
-template <bool kTransposed, bool kTf32, bool kQuick>
+template <bool kTransposed, Product kProduct, bool kQuick>
 __global__ void weights_kernel(ULP_TABLE(StencilWeights) weights) {
-  using Made = Words<kTf32>;
-  uint32_t which = 0;
+  using Made = Words<kProduct>;
+  if constexpr (kProduct == Product::tf32) {
+    if (weights.marked != nullptr && *weights.marked == 0) return;
+  }
+  uint32_t which = 0, outside = 0;
   while (which + 1 < weights.images && blockIdx.x >= weights.image[which + 1].first_block) ++which;
   const StencilWeights::Image& image = weights.image[which];
   const uint32_t column_bits = image.column_bits, channel_bits = image.channel_bits;
-  const uint32_t bits = thread_bits<kTransposed, kTf32>(column_bits, channel_bits);
+  const uint32_t bits = thread_bits<kTransposed, kProduct>(column_bits, channel_bits);
   const uint32_t index = (blockIdx.x - image.first_block) * blockDim.x + threadIdx.x;
   const uint32_t block = index >> bits, item = index & ((1u << bits) - 1);
   RangeCount seen;
@@ -75,7 +86,7 @@ __global__ void weights_kernel(ULP_TABLE(StencilWeights) weights) {
         const uint32_t thread = (c + i) >> each_bits;
         const uint32_t row = ((c + i) & ((1u << each_bits) - 1)) / Made::kChannels;
         to[((row << column_bits) + column) * 4 + thread] =
-            Made::word(x[i], x[i + Made::kChannels - 1], weights.factor);
+            Made::word(x[i], x[i + Made::kChannels - 1], weights.factor, outside);
       }
     } else {
       const uint32_t thread = item % 4, t = item / 4 % 4, rest = item / 16;
@@ -94,24 +105,41 @@ __global__ void weights_kernel(ULP_TABLE(StencilWeights) weights) {
       for (uint32_t i = 0; i < 8; ++i) {
         const uint32_t column = (own + i) / 2 * 8 + 2 * t + i % 2;
         to[((row << column_bits) + column) * 4 + thread] =
-            Made::word(x[0][i], x[Made::kChannels - 1][i], weights.factor);
+            Made::word(x[0][i], x[Made::kChannels - 1][i], weights.factor, outside);
       }
     }
   }
   report(seen, weights.view.stats);
+  if constexpr (kProduct == Product::fp16) {
+    __shared__ uint32_t warps[kEach / 32];
+    const uint32_t any = warp_max(outside != 0 ? 1 : 0);
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = any;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      uint32_t all = 0;
+      for (const uint32_t warp : warps) all |= warp;
+      weights.outside[blockIdx.x] = all;
+      if (blockIdx.x == 0) *weights.marked = 0;
+    }
+  }
 }
 
-template <bool kTransposed, bool kTf32>
-void start(StencilWeights& weights, Stream stream) {
-  // Small blocks: where weights are few, more processors have some.
-  constexpr uint32_t kEach = 128;
+// Fills in where images begin; blocks of the launch.
+template <bool kTransposed, Product kProduct>
+uint32_t count_blocks(StencilWeights& weights) {
   uint32_t blocks = 0;
   for (uint32_t i = 0; i < weights.images; ++i) {
     StencilWeights::Image& image = weights.image[i];
     image.first_block = blocks;
-    const uint32_t bits = thread_bits<kTransposed, kTf32>(image.column_bits, image.channel_bits);
+    const uint32_t bits = thread_bits<kTransposed, kProduct>(image.column_bits, image.channel_bits);
     blocks += ((image.blocks << bits) + kEach - 1) / kEach;
   }
+  return blocks;
+}
+
+template <bool kTransposed, Product kProduct>
+void start(StencilWeights& weights, Stream stream) {
+  const uint32_t blocks = count_blocks<kTransposed, kProduct>(weights);
   if (blocks == 0) return;
   // Elements that are only read report nothing.
   ReadView stored = weights.view;
@@ -121,19 +149,36 @@ void start(StencilWeights& weights, Stream stream) {
       make_rounder(!weights.view.rounds, weights.view.operand, weights.view.mode, weights.view.number);
   const bool whole = !weights.view.rounds_s2fp8 && !weights.view.rounds_scaled;
   if (whole && weights.leaf.quick && (!weights.rounder.on || weights.rounder.quick)) {
-    launch(weights_kernel<kTransposed, kTf32, true>, {blocks, kEach}, stream, weights);
+    launch(weights_kernel<kTransposed, kProduct, true>, {blocks, kEach}, stream, weights);
   } else {
-    launch(weights_kernel<kTransposed, kTf32, false>, {blocks, kEach}, stream, weights);
+    launch(weights_kernel<kTransposed, kProduct, false>, {blocks, kEach}, stream, weights);
   }
 }
 
 }  // namespace
 
+uint32_t weight_blocks(const StencilWeights& weights) {
+  StencilWeights counted = weights;
+  // bf16 and fp16 are both of 16 bits.
+  if (weights.product == Product::tf32) {
+    return weights.transposed ? count_blocks<true, Product::tf32>(counted)
+                              : count_blocks<false, Product::tf32>(counted);
+  }
+  return weights.transposed ? count_blocks<true, Product::fp16>(counted)
+                            : count_blocks<false, Product::fp16>(counted);
+}
+
 void prepare_weights(StencilWeights weights, Stream stream) {
-  if (weights.transposed) {
-    weights.tf32 ? start<true, true>(weights, stream) : start<true, false>(weights, stream);
-  } else {
-    weights.tf32 ? start<false, true>(weights, stream) : start<false, false>(weights, stream);
+  switch (weights.product) {
+    case Product::bf16:
+      return weights.transposed ? start<true, Product::bf16>(weights, stream)
+                                : start<false, Product::bf16>(weights, stream);
+    case Product::tf32:
+      return weights.transposed ? start<true, Product::tf32>(weights, stream)
+                                : start<false, Product::tf32>(weights, stream);
+    case Product::fp16:
+      return weights.transposed ? start<true, Product::fp16>(weights, stream)
+                                : start<false, Product::fp16>(weights, stream);
   }
 }
 
