@@ -1,7 +1,9 @@
 // Whole training steps with the kernels for a GPU, emulated: what their plans fuse, merge, move or overwrite changes no bit.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/harness.h"
@@ -10,11 +12,12 @@
 namespace ulp {
 namespace {
 
-harness::TrainingGraph make_graph(const std::string& name, int64_t side, double clip_norm = 0) {
+harness::TrainingGraph make_graph(const std::string& name, int64_t side, double clip_norm = 0,
+                                  double width = 0.25, int64_t batch = 3) {
   ModelRequest request;
   request.name = name;
-  request.width = 0.25;
-  request.batch = 3;
+  request.width = width;
+  request.batch = batch;
   request.image = {3, side, side};
   harness::TrainingGraph made;
   made.net = build_classifier(request, Mode::training);
@@ -44,6 +47,106 @@ TEST(EmulatedStep, PlansChangeNoBit) {
 
 TEST(EmulatedStep, PlansChangeNoBitOfDepthwiseAndShuffledModels) {
   expect_same(make_graph("shufflenetv2", 32), {"fp(4,3,4)", "bf16"});
+}
+
+// What convolutions prepare of their weights is made for many at once, a few launches a step, and the step takes hardly more
+// memory than one in which each prepares for itself.
+TEST(EmulatedStep, WeightsPreparedTogetherChangeNoBit) {
+  const harness::TrainingGraph made = make_graph("resnet8", 8, 0, 1);
+  const std::vector<std::string> storages = {"bf16", "fp(4,3,4)"};
+  expect_same(made, storages);
+  const std::vector<TensorFormat> formats = harness::choose_formats(
+      made.net.graph,
+      [&](const TensorInfo& tensor) { return storages[tensor.number / 7 % storages.size()]; });
+  Backend alone = emulated_backend();
+  alone.make_preparation = nullptr;
+  PlanOptions options;
+  options.backend = &emulated_backend();
+  const Plan together(made.net.graph, formats, options);
+  options.backend = &alone;
+  const Plan apart(made.net.graph, formats, options);
+  size_t tasks = 0, prepared = 0, launches = 0;
+  for (const PlanStep& step : together.steps()) {
+    tasks += step.task->prepared() > 0;
+    prepared += step.prepared.has_value();
+    launches += step.preparation != nullptr;
+  }
+  EXPECT_GE(tasks, 12u);
+  EXPECT_GE(prepared + 2, tasks);
+  EXPECT_GE(launches, 2u);
+  EXPECT_LE(launches, 4u);
+  EXPECT_LE(static_cast<double>(together.step_bytes()), 1.02 * static_cast<double>(apart.step_bytes()));
+}
+
+// Bytes of the arena that a step reads and writes.
+struct Ranges {
+  std::vector<std::pair<size_t, size_t>> read, written;  // begin, end
+
+  Ranges(const Plan& plan, size_t number) {
+    const PlanStep& step = plan.steps()[number];
+    const auto add = [&](auto& to, size_t begin, size_t bytes) {
+      if (bytes > 0) to.emplace_back(begin, begin + bytes);
+    };
+    for (const auto* nodes : {&step.roots, &step.inlined}) {
+      for (const NodeId id : *nodes) {
+        for (const TensorId in : plan.graph()[id].in) {
+          const TensorPlace& place = plan.place(in);
+          if (place.home == Home::step) add(read, place.offset, place.bytes);
+        }
+      }
+    }
+    for (const NodeId id : step.roots) {
+      for (const TensorId out : plan.graph()[id].out) {
+        const TensorPlace& place = plan.place(out);
+        if (place.home == Home::step) add(written, place.offset, place.bytes);
+      }
+    }
+    const size_t prepared = step.task->prepared();
+    add(written, step.workspace, step.task->workspace() - (step.prepared ? prepared : 0));
+    if (step.prepared) add(read, *step.prepared, prepared);
+    for (const int member : step.prepares) {
+      const PlanStep& other = plan.steps()[static_cast<size_t>(member)];
+      add(written, *other.prepared, other.task->prepared());
+    }
+  }
+
+  static bool meet(const std::vector<std::pair<size_t, size_t>>& a,
+                   const std::vector<std::pair<size_t, size_t>>& b) {
+    return std::any_of(a.begin(), a.end(), [&](const auto& x) {
+      return std::any_of(b.begin(), b.end(),
+                         [&](const auto& y) { return x.first < y.second && y.first < x.second; });
+    });
+  }
+  bool disturbs(const Ranges& other) const {
+    return meet(written, other.read) || meet(written, other.written) || meet(read, other.written);
+  }
+};
+
+// Where steps run beside others, no byte that one writes is another's.
+TEST(EmulatedStep, StepsBesideOthersDoNotMeetThem) {
+  const harness::TrainingGraph made = make_graph("resnet20", 32, 0, 1, 128);
+  for (const std::vector<std::string>& storages : {std::vector<std::string>{"bf16"}, {"bf16", "fp(4,3,4)"}}) {
+    const std::vector<TensorFormat> formats = harness::choose_formats(
+        made.net.graph,
+        [&](const TensorInfo& tensor) { return storages[tensor.number / 7 % storages.size()]; });
+    PlanOptions options;
+    options.backend = &emulated_backend();
+    const Plan plan(made.net.graph, formats, options);
+    options.beside = false;
+    const Plan apart(made.net.graph, formats, options);
+    int beside = 0;
+    for (size_t i = 0; i < plan.steps().size(); ++i) {
+      EXPECT_EQ(apart.steps()[i].until, 0);
+      const Ranges mine(plan, i);
+      for (size_t other = i + 1; static_cast<int>(other) < plan.steps()[i].until; ++other) {
+        ++beside;
+        EXPECT_FALSE(mine.disturbs(Ranges(plan, other))) << i << " and " << other;
+        EXPECT_EQ(plan.steps()[i].phase, plan.steps()[other].phase);
+      }
+    }
+    EXPECT_GE(beside, 40);
+    EXPECT_LE(static_cast<double>(plan.step_bytes()), 1.02 * static_cast<double>(apart.step_bytes()));
+  }
 }
 
 }  // namespace

@@ -149,7 +149,7 @@ class Bench {
       weights.marked = words_->as<uint32_t>();
       weights.outside = weights.marked + 1;
     }
-    prepare_weights(weights, nullptr);
+    prepare_weights({&weights, 1}, nullptr);
   }
 
   StencilWeights weights_of(Feed feed, const std::vector<StencilTiling>& tilings, uint8_t* to) const {
@@ -184,7 +184,7 @@ class Bench {
     if (!feeds_half(work_.feed)) return;
     StencilWeights weights = weights_of(again(), tilings_again_, image_again_->as());
     weights.marked = words_->as<uint32_t>();
-    prepare_weights(weights, nullptr);
+    prepare_weights({&weights, 1}, nullptr);
     run_parts(fp32, again(), tilings_again_, image_again_->as());
   }
 

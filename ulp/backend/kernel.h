@@ -85,6 +85,10 @@ class RunContext {
   std::span<const void* const> feeds;
   const StepState* state = nullptr;
   uint8_t* workspace = nullptr;  // the task's own bytes, aligned
+  // Where what the task would have prepared lies ready (Task::prepared); null: it prepares it itself, in its workspace.
+  uint8_t* prepared = nullptr;
+  // Of a task that prepares for others: where each one's goes, in their order.
+  std::span<uint8_t* const> places;
 
   uint8_t* bytes(TensorId id) const { return data[static_cast<size_t>(id.index)]; }
   template <typename T>
@@ -110,6 +114,9 @@ class Task {
   Task& operator=(const Task&) = delete;
 
   size_t workspace() const { return workspace_; }
+  // So many of the workspace's bytes, the last ones, are made of state alone, and can be made before the task's turn, together
+  // with those of other tasks (Backend::make_preparation). Then they lie elsewhere, and the workspace ends before them.
+  virtual size_t prepared() const { return 0; }
   virtual void run(const RunContext& context) = 0;
   // How it does it, where there was a choice that a user may want to know; else "".
   virtual std::string note() const { return ""; }
@@ -126,6 +133,9 @@ struct KernelDef {
   std::unique_ptr<Task> (*make)(const Problem& problem);
   // Its output may lie where an input of the same shape and storage lies: each element is read before it is written.
   bool in_place = false;
+  // On a device that can do two things at once it may run beside the steps after it, while nothing reads what it writes or overwrites
+  // what it reads.
+  bool beside = false;
 };
 
 // For kernels that say no more than this: why they decline inlined nodes, or also several roots.
@@ -155,6 +165,9 @@ struct Backend {
   // not finite.
   std::unique_ptr<Task> (*make_judge)(const PlanContext& plan, std::span<const TensorId> gradients,
                                       TensorId sums) = nullptr;
+  // Makes a task, without a workspace, that prepares for these all at once (Task::prepared), which must outlive it. Null: each
+  // prepares for itself.
+  std::unique_ptr<Task> (*make_preparation)(std::span<Task* const> tasks) = nullptr;
 };
 
 inline Device& device_of(const Backend& backend) {

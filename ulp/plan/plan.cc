@@ -274,14 +274,15 @@ void Plan::lay_out(const PlanOptions& options) {
   }
 
   const size_t tensors = buffers.size();
-  for (int when = 0; when < end; ++when) {
-    const size_t bytes = aligned_bytes(steps_[static_cast<size_t>(when)].task->workspace());
-    buffers.push_back({bytes, when, when});
-  }
-  step_bytes_ = ulp::lay_out(buffers);
+  step_bytes_ = lay_out_steps(options, life, buffer_of, buffers);
   step_bytes_bound_ = most_alive(buffers, &peak_step_);
   for (int when = 0; when < end; ++when) {
     steps_[static_cast<size_t>(when)].workspace = buffers[tensors + static_cast<size_t>(when)].offset;
+  }
+  size_t made = tensors + steps_.size();
+  for (const PlanStep& step : steps_) {
+    for (const int member : step.prepares)
+      steps_[static_cast<size_t>(member)].prepared = buffers[made++].offset;
   }
   std::vector<bool> counted(buffers.size());
   for (size_t i = 0; i < life.size(); ++i) {

@@ -15,6 +15,7 @@
 
 #include "ulp/backend/kernel.h"
 #include "ulp/graph/graph.h"
+#include "ulp/plan/layout.h"
 
 namespace ulp {
 
@@ -23,6 +24,7 @@ struct PlanOptions {
   KernelChoice kernels = {};
   size_t workspace = size_t{64} << 20;  // where a task can choose, it takes no more
   bool fuse = true;                     // off: every node runs by itself and every tensor is stored
+  bool beside = true;                   // off: no step runs beside others
   bool fused_backward = false;          // update a parameter as soon as its gradient is complete
   int micro_batches = 1;
   Round round = Round::nearest_even;
@@ -53,6 +55,11 @@ struct PlanStep {
   std::unique_ptr<Task> task;
   Phase phase = Phase::forward;
   size_t workspace = 0;  // offset in the step arena
+  // Runs before the task: what it and later steps have prepared, and which steps these are.
+  std::unique_ptr<Task> preparation;
+  std::vector<int> prepares;
+  int until = 0;                   // above the next one's number: it may run beside the steps before this one
+  std::optional<size_t> prepared;  // offset in the step arena; none: the task prepares for itself, if at all
 };
 
 // What the memory is for, at the moment when most is in use. Gaps between tensors count as workspace.
@@ -81,11 +88,19 @@ class Plan {
   size_t peak_bytes() const { return state_bytes_ + step_bytes_; }
   // The step during which most memory is in use.
   int peak_step() const { return peak_step_; }
+  // Runs a step, by its number: what it prepares, then its task. Sets the context's workspace and what is prepared.
+  void run(size_t step, uint8_t* arena, RunContext& context) const;
   // What any layout of these tensors would need in the step arena.
   size_t step_bytes_bound() const { return step_bytes_bound_; }
 
  private:
   void lay_out(const PlanOptions& options);
+  size_t lay_out_steps(const PlanOptions& options, std::span<const TensorPlace> life,
+                       std::span<const int> buffer_of, std::vector<Buffer>& buffers);
+  void run_beside(std::span<const TensorPlace> life, std::span<const int> buffer_of,
+                  std::vector<Buffer>& buffers);
+  void prepare_together(std::vector<Buffer>& buffers, size_t workspaces);
+  bool writes_state_of(int writer, int reader) const;
 
   const Graph& graph_;
   const Backend& backend_;

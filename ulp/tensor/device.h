@@ -50,6 +50,13 @@ class Device {
   virtual void copy_async(void* to, const void* from, size_t bytes, Stream stream) = 0;
   virtual void clear_async(uint8_t* to, size_t bytes, Stream stream) = 0;  // zeros
 
+  // Within record(): a stream beside this one, whose work begins when what is in this one is done, and after what it was given before; a
+  // mark behind what a stream has been given; and that a stream goes on only when what is before a mark is done, as every mark must be
+  // waited for. A device that does one thing at a time has no other stream.
+  virtual Stream beside(Stream stream) { return stream; }
+  virtual std::shared_ptr<void> mark(Stream /*stream*/) { return nullptr; }
+  virtual void wait_for(const std::shared_ptr<void>& /*mark*/, Stream /*stream*/) {}
+
   // Calls `work` once, or once a launch: what it refers to must live as long as the recording.
   virtual std::unique_ptr<Recording> record(const std::function<void(Stream)>& work) = 0;
   // Until all launched work is done.

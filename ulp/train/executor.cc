@@ -121,10 +121,9 @@ void Executor::run(const StepState& state, Phase first, Phase last) {
   for (const PlanStep& step : plan_.steps()) {
     if (step.phase < first || step.phase > last) continue;
     context.stats = (step.phase == Phase::update ? update_stats_ : stats_).data();
-    context.workspace = arena_ + step.workspace;
     const auto number = static_cast<size_t>(&step - plan_.steps().data());
     if (clock_ != nullptr) clock_->begin(number, nullptr);
-    step.task->run(context);
+    plan_.run(number, arena_, context);
     if (clock_ != nullptr) clock_->end(number, nullptr);
   }
 }

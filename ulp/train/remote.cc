@@ -4,6 +4,7 @@
 #include <cstring>
 #include <stdexcept>
 #include <type_traits>
+#include <utility>
 
 #include "ulp/base/error.h"
 #include "ulp/graph/format.h"
@@ -164,20 +165,42 @@ void Remote::enqueue(const Sequence& sequence, Stream stream) {
   const auto judge = [&] {
     context.stats = stats;
     context.workspace = nullptr;
+    context.prepared = nullptr;
     if (sequence.judged) judge_->run(context);
     copy_out(layout_.state, layout_.update_stats, stream);
     before = false;
   };
+  // Steps that run beside those after them, and what marks their ends.
+  std::vector<std::pair<int, std::shared_ptr<void>>> beside;
+  const auto wait_until = [&](int number) {
+    std::erase_if(beside, [&](const auto& open) {
+      if (open.first > number) return false;
+      device_.wait_for(open.second, stream);
+      return true;
+    });
+  };
+  const auto all = static_cast<int>(plan_.steps().size());
   for (const PlanStep& step : plan_.steps()) {
     if (step.phase < sequence.first || step.phase > sequence.last) continue;
-    if (before && step.phase >= Phase::again) judge();
+    if (before && step.phase >= Phase::again) {
+      wait_until(all);
+      judge();
+    }
     context.stats = step.phase == Phase::update ? update_stats : stats;
-    context.workspace = arena_ + step.workspace;
     const auto number = static_cast<size_t>(&step - plan_.steps().data());
+    wait_until(static_cast<int>(number));
+    if (clock_ == nullptr && step.until > static_cast<int>(number) + 1) {
+      context.stream = device_.beside(stream);
+      plan_.run(number, arena_, context);
+      beside.emplace_back(step.until, device_.mark(context.stream));
+      context.stream = stream;
+      continue;
+    }
     if (clock_ != nullptr) clock_->begin(number, stream);
-    step.task->run(context);
+    plan_.run(number, arena_, context);
     if (clock_ != nullptr) clock_->end(number, stream);
   }
+  wait_until(all);
   if (before) judge();
   copy_out(cut ? layout_.update_stats : layout_.state, layout_.end, stream);
   for (const Copied& result : layout_.results)

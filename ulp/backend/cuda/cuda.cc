@@ -14,6 +14,7 @@ const Backend& cuda_backend() {
     made.make_judge = cuda::make_judge;
     made.fill_batch = cuda::fill_batch;
     made.merges = true;
+    made.make_preparation = cuda::make_preparation;
     return made;
   }();
   return backend;

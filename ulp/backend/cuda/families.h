@@ -22,6 +22,8 @@ std::span<const KernelDef> update_kernels();     // gradient norms, optimizer st
 
 std::span<const KernelDef> stencil_kernels();       // convolutions from codes to codes
 std::span<const KernelDef> stencil_grad_kernels();  // and gradients of their weights
+// What convolutions prepare of their weights (Backend::make_preparation).
+std::unique_ptr<Task> make_preparation(std::span<Task* const> tasks);
 
 // All of these and the libraries' (library.h), for which there must be a GPU.
 std::vector<KernelDef> all_kernels();

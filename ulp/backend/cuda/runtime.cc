@@ -108,6 +108,24 @@ class Gpu : public Device {
     check(cudaMemsetAsync(to, 0, bytes, stream), "clearing");
   }
 
+  Stream beside(Stream stream) override {
+    if (beside_ == nullptr)
+      check(cudaStreamCreateWithFlags(&beside_, cudaStreamNonBlocking), "making a stream");
+    wait_for(mark(stream), beside_);
+    return beside_;
+  }
+  std::shared_ptr<void> mark(Stream stream) override {
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
+    const std::shared_ptr<void> made(event,
+                                     [](void* old) { cudaEventDestroy(static_cast<cudaEvent_t>(old)); });
+    check(cudaEventRecord(event, stream), "recording an event");
+    return made;
+  }
+  void wait_for(const std::shared_ptr<void>& mark, Stream stream) override {
+    check(cudaStreamWaitEvent(stream, static_cast<cudaEvent_t>(mark.get()), 0), "waiting for an event");
+  }
+
   std::unique_ptr<Recording> record(const std::function<void(Stream)>& work) override {
     prepare_products();
     // Kernels are loaded as they are first met, which other modes would not allow.
@@ -139,7 +157,7 @@ class Gpu : public Device {
   }
 
   cudaDeviceProp properties_{};
-  cudaStream_t stream_ = nullptr;
+  cudaStream_t stream_ = nullptr, beside_ = nullptr;
   std::string text_;
 };
 

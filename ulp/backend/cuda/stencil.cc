@@ -234,6 +234,9 @@ class StencilTask : public Task {
       convert_ = book.book(1, kConvertSpace);
     }
     workspace_ = book.bytes();
+    // Images alone can be made beforehand: not what is padded or marked first, nor what is made of no state.
+    if (!gathered_ && !feeds_half(feed_) && is_state(problem.tensor(problem.plan.root_of(weight_.id())).kind))
+      prepared_ = workspace_;
     const StencilTiling& tiling = made.tilings.back();
     note_ = fmt::format("{}: {} as it lies; tiles of {} by {}{}", how(feed_), format_name(*x_.format()),
                         tiling.rows, tiling.columns,
@@ -242,10 +245,21 @@ class StencilTask : public Task {
                                             : "");
   }
 
-  void run(const RunContext& context) override {
+  size_t prepared() const override { return prepared_; }
+
+  // What makes the images, from there on.
+  StencilWeights weights(const RunContext& context, uint8_t* to) const {
     StencilWeights weights = weights_;
     weights.view = weight_.view(context);
     weights.state = context.state;
+    for (size_t i = 0; i < calls_.size(); ++i) {
+      weights.image[i].to = reinterpret_cast<uint32_t*>(to + calls_[i].image);
+    }
+    return weights;
+  }
+
+  void run(const RunContext& context) override {
+    StencilWeights weights = this->weights(context, context.workspace);
     const uint8_t* in = context.bytes(x_.id());
     if (gathered_) {
       uint8_t* codes = context.workspace + codes_;
@@ -315,10 +329,11 @@ class StencilTask : public Task {
       weights.marked = words(marked_);
     }
     for (size_t i = 0; i < parts.size(); ++i) weights.image[i].to = words(parts[i].image);
-    prepare_weights(weights, context.stream);
+    const uint8_t* images = context.prepared != nullptr ? context.prepared : context.workspace;
+    if (context.prepared == nullptr) prepare_weights({&weights, 1}, context.stream);
     for (size_t i = 0; i < parts.size(); ++i) {
       StencilCall call = parts[i].call;
-      call.image = context.workspace + parts[i].image;
+      call.image = images + parts[i].image;
       call.out = result_.view(context);
       if (marks) {
         call.marks = context.workspace + marks_[i];
@@ -343,7 +358,27 @@ class StencilTask : public Task {
   size_t outside_ = 0, marked_ = 0;
   uint32_t outside_words_ = 0;
   std::vector<size_t> marks_;
+  size_t prepared_ = 0;
   std::string note_;
+};
+
+// What several convolutions prepare.
+class PreparationTask : public Task {
+ public:
+  explicit PreparationTask(std::span<Task* const> tasks) {
+    for (Task* task : tasks) tasks_.push_back(&dynamic_cast<const StencilTask&>(*task));
+  }
+
+  void run(const RunContext& context) override {
+    std::vector<StencilWeights> weights;
+    for (size_t i = 0; i < tasks_.size(); ++i) {
+      weights.push_back(tasks_[i]->weights(context, context.places[i]));
+    }
+    prepare_weights(weights, context.stream);
+  }
+
+ private:
+  std::vector<const StencilTask*> tasks_;
 };
 
 std::string why_not(const Problem& problem) {
@@ -359,6 +394,10 @@ std::unique_ptr<Task> make(const Problem& problem) {
 }
 
 }  // namespace
+
+std::unique_ptr<Task> make_preparation(std::span<Task* const> tasks) {
+  return std::make_unique<PreparationTask>(tasks);
+}
 
 std::span<const KernelDef> stencil_kernels() {
   static constexpr KernelDef kKernels[] = {

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "ulp/backend/cuda/pipeline.h"
 #include "ulp/backend/cuda/stencil_half.h"
@@ -140,6 +141,7 @@ struct StencilWeights {
   // How the view is read in few steps, where it can be; filled in by the launch.
   Leaf leaf;
   Rounder rounder;
+  bool quick = false;
 };
 
 struct StencilCall {
@@ -183,7 +185,8 @@ double half_operations();
 // Of the launch.
 uint32_t weight_blocks(const StencilWeights& weights);
 // Every stored weight is read once, and its rounding reported, if each of its taps is in one image.
-void prepare_weights(StencilWeights weights, Stream stream);
+// Those of several convolutions take one launch for each kind of them; what is filled in by the launch is changed.
+void prepare_weights(std::span<StencilWeights> weights, Stream stream);
 // `in` is aligned to 16 bytes, as are its pixels.
 void run_stencil(const StencilCall& call, Feed feed, const uint8_t* in, Stream stream);
 

@@ -215,7 +215,7 @@ void complete(GradCall& call, const QuickCodec& in, const QuickCodec& out) {
 }
 
 std::span<const KernelDef> stencil_grad_kernels() {
-  static constexpr KernelDef kKernels[] = {{"conv2d_grad_weight", "stencil", why_not, make}};
+  static constexpr KernelDef kKernels[] = {{"conv2d_grad_weight", "stencil", why_not, make, false, true}};
   return kKernels;
 }
 

@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <span>
+#include <vector>
+
 #include "ulp/backend/cuda/launch.h"
 #include "ulp/backend/cuda/pipeline_groups.h"
 #include "ulp/backend/cuda/stencil.h"
@@ -49,9 +53,24 @@ ULP_HD constexpr uint32_t thread_bits(uint32_t column_bits, uint32_t channel_bit
   return column_bits + channel_bits - 3 - (kTransposed && kProduct != Product::tf32 ? 1 : 0);
 }
 
-template <bool kTransposed, Product kProduct, bool kQuick>
-__global__ void weights_kernel(ULP_TABLE(StencilWeights) weights) {
+// What one launch prepares.
+template <uint32_t most>
+struct Batch {
+  uint32_t count = 0;
+  uint32_t first_block[most] = {};
+  StencilWeights weights[most];
+};
+// A kernel's parameters have room for so many.
+constexpr uint32_t kMostWeights = 20;
+static_assert(sizeof(Batch<kMostWeights>) <= 32764);
+
+// fp16 is for one at a time: what blocks find is kept by block.
+template <bool kTransposed, Product kProduct, bool kQuick, uint32_t most>
+__global__ void weights_kernel(ULP_TABLE(Batch<most>) batch) {
   using Made = Words<kProduct>;
+  uint32_t of = 0;
+  while (of + 1 < batch.count && blockIdx.x >= batch.first_block[of + 1]) ++of;
+  const StencilWeights& weights = batch.weights[of];
   if constexpr (kProduct == Product::tf32) {
     if (weights.marked != nullptr && *weights.marked == 0) return;
   }
@@ -124,10 +143,9 @@ __global__ void weights_kernel(ULP_TABLE(StencilWeights) weights) {
   }
 }
 
-// Fills in where images begin; blocks of the launch.
+// Fills in where images begin, from this block of the launch on; the block after them.
 template <bool kTransposed, Product kProduct>
-uint32_t count_blocks(StencilWeights& weights) {
-  uint32_t blocks = 0;
+uint32_t count_blocks(StencilWeights& weights, uint32_t blocks) {
   for (uint32_t i = 0; i < weights.images; ++i) {
     StencilWeights::Image& image = weights.image[i];
     image.first_block = blocks;
@@ -137,22 +155,43 @@ uint32_t count_blocks(StencilWeights& weights) {
   return blocks;
 }
 
-template <bool kTransposed, Product kProduct>
-void start(StencilWeights& weights, Stream stream) {
-  const uint32_t blocks = count_blocks<kTransposed, kProduct>(weights);
-  if (blocks == 0) return;
-  // Elements that are only read report nothing.
-  ReadView stored = weights.view;
-  stored.rounds = false;
-  weights.leaf = make_leaf(stored);
-  weights.rounder =
-      make_rounder(!weights.view.rounds, weights.view.operand, weights.view.mode, weights.view.number);
-  const bool whole = !weights.view.rounds_s2fp8 && !weights.view.rounds_scaled;
-  if (whole && weights.leaf.quick && (!weights.rounder.on || weights.rounder.quick)) {
-    launch(weights_kernel<kTransposed, kProduct, true>, {blocks, kEach}, stream, weights);
-  } else {
-    launch(weights_kernel<kTransposed, kProduct, false>, {blocks, kEach}, stream, weights);
+template <bool kTransposed, Product kProduct, bool kQuick, uint32_t most>
+void launch_batch(std::span<StencilWeights* const> members, Stream stream) {
+  Batch<most> batch;
+  uint32_t blocks = 0;
+  for (StencilWeights* weights : members) {
+    batch.first_block[batch.count] = blocks;
+    blocks = count_blocks<kTransposed, kProduct>(*weights, blocks);
+    batch.weights[batch.count++] = *weights;
   }
+  if (blocks == 0) return;
+  launch(weights_kernel<kTransposed, kProduct, kQuick, most>, {blocks, kEach}, stream, batch);
+}
+
+// Those of one kind, as many at once as there is room for.
+template <bool kTransposed, Product kProduct, bool kQuick>
+void start(std::span<StencilWeights> all, Stream stream) {
+  std::vector<StencilWeights*> members;
+  for (StencilWeights& weights : all) {
+    if (weights.transposed == kTransposed && weights.product == kProduct && weights.quick == kQuick)
+      members.push_back(&weights);
+  }
+  constexpr uint32_t kMost = kProduct == Product::fp16 ? 1 : kMostWeights;
+  for (std::span<StencilWeights* const> rest = members; !rest.empty();) {
+    const size_t now = std::min<size_t>(rest.size(), kMost);
+    if (now == 1) {
+      launch_batch<kTransposed, kProduct, kQuick, 1>(rest.first(now), stream);
+    } else {
+      launch_batch<kTransposed, kProduct, kQuick, kMost>(rest.first(now), stream);
+    }
+    rest = rest.subspan(now);
+  }
+}
+
+template <bool kTransposed, Product kProduct>
+void start(std::span<StencilWeights> all, Stream stream) {
+  start<kTransposed, kProduct, true>(all, stream);
+  start<kTransposed, kProduct, false>(all, stream);
 }
 
 }  // namespace
@@ -161,25 +200,30 @@ uint32_t weight_blocks(const StencilWeights& weights) {
   StencilWeights counted = weights;
   // bf16 and fp16 are both of 16 bits.
   if (weights.product == Product::tf32) {
-    return weights.transposed ? count_blocks<true, Product::tf32>(counted)
-                              : count_blocks<false, Product::tf32>(counted);
+    return weights.transposed ? count_blocks<true, Product::tf32>(counted, 0)
+                              : count_blocks<false, Product::tf32>(counted, 0);
   }
-  return weights.transposed ? count_blocks<true, Product::fp16>(counted)
-                            : count_blocks<false, Product::fp16>(counted);
+  return weights.transposed ? count_blocks<true, Product::fp16>(counted, 0)
+                            : count_blocks<false, Product::fp16>(counted, 0);
 }
 
-void prepare_weights(StencilWeights weights, Stream stream) {
-  switch (weights.product) {
-    case Product::bf16:
-      return weights.transposed ? start<true, Product::bf16>(weights, stream)
-                                : start<false, Product::bf16>(weights, stream);
-    case Product::tf32:
-      return weights.transposed ? start<true, Product::tf32>(weights, stream)
-                                : start<false, Product::tf32>(weights, stream);
-    case Product::fp16:
-      return weights.transposed ? start<true, Product::fp16>(weights, stream)
-                                : start<false, Product::fp16>(weights, stream);
+void prepare_weights(std::span<StencilWeights> all, Stream stream) {
+  for (StencilWeights& weights : all) {
+    // Elements that are only read report nothing.
+    ReadView stored = weights.view;
+    stored.rounds = false;
+    weights.leaf = make_leaf(stored);
+    weights.rounder =
+        make_rounder(!weights.view.rounds, weights.view.operand, weights.view.mode, weights.view.number);
+    weights.quick = !weights.view.rounds_s2fp8 && !weights.view.rounds_scaled && weights.leaf.quick &&
+                    (!weights.rounder.on || weights.rounder.quick);
   }
+  start<false, Product::bf16>(all, stream);
+  start<false, Product::tf32>(all, stream);
+  start<false, Product::fp16>(all, stream);
+  start<true, Product::bf16>(all, stream);
+  start<true, Product::tf32>(all, stream);
+  start<true, Product::fp16>(all, stream);
 }
 
 }  // namespace ulp::cuda

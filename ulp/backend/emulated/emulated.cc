@@ -8,6 +8,7 @@ const Backend& emulated_backend() {
   static const Backend backend = [] {
     Backend made{"emulated", cuda::all_kernels(), true};
     made.merges = true;
+    made.make_preparation = cuda::make_preparation;
     return made;
   }();
   return backend;

@@ -1,0 +1,195 @@
+// What is done before its turn, or beside others.
+#include <algorithm>
+
+#include "ulp/plan/plan.h"
+#include "ulp/tensor/memory.h"
+
+namespace ulp {
+namespace {
+
+size_t at(TensorId id) { return static_cast<size_t>(id.index); }
+
+constexpr size_t kSlack = 50;  // the peak may grow by this part
+constexpr int kReach = 6;      // steps that one may run beside, at most
+
+bool meet(const std::vector<size_t>& a, const std::vector<size_t>& b) {
+  return std::any_of(a.begin(), a.end(),
+                     [&](size_t x) { return std::find(b.begin(), b.end(), x) != b.end(); });
+}
+
+}  // namespace
+
+// Adds workspaces and what is prepared to the tensors' buffers and lays all out; returns the arena's bytes. Steps run beside others and
+// prepare together if that takes hardly more than the peak without: room as counted may still be lost to gaps.
+size_t Plan::lay_out_steps(const PlanOptions& options, std::span<const TensorPlace> life,
+                           std::span<const int> buffer_of, std::vector<Buffer>& buffers) {
+  const std::vector<Buffer> tensors = buffers;
+  const auto attempt = [&](bool beside, bool together) {
+    buffers = tensors;
+    for (PlanStep& step : steps_) {
+      step.until = 0;
+      step.preparation.reset();
+      step.prepares.clear();
+    }
+    if (beside) run_beside(life, buffer_of, buffers);
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      const int when = static_cast<int>(i);
+      buffers.push_back(
+          {aligned_bytes(steps_[i].task->workspace()), when, std::max(when, steps_[i].until - 1)});
+    }
+    if (together) prepare_together(buffers, tensors.size());
+    return ulp::lay_out(buffers);
+  };
+  const bool together = backend_.make_preparation != nullptr,
+             beside = options.beside && std::any_of(steps_.begin(), steps_.end(),
+                                                    [](const PlanStep&step) { return step.kernel->beside; });
+  if (!together && !beside) return attempt(false, false);
+  const size_t least = attempt(false, false), most = least + least / kSlack;
+  for (const bool also : {true, false}) {
+    if (also && !beside) continue;
+    if (const size_t bytes = attempt(also, together); bytes <= most) return bytes;
+  }
+  return attempt(false, false);
+}
+
+// A step that may run beside others does so until something reads what it writes or overwrites what it reads, or the phase ends, where that
+// takes no more memory: what it touches lives on until then. `life`: of tensors, `buffer_of`: the buffers they are in, below 0: none.
+void Plan::run_beside(std::span<const TensorPlace> life, std::span<const int> buffer_of,
+                      std::vector<Buffer>& buffers) {
+  const int end = static_cast<int>(steps_.size());
+  std::vector<std::vector<size_t>> read(steps_.size()), written(steps_.size());
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    for (const auto* nodes : {&steps_[i].inlined, &steps_[i].roots}) {
+      for (const NodeId id : *nodes) {
+        for (const TensorId in : graph_[id].in) read[i].push_back(at(roots_[at(in)]));
+      }
+    }
+    for (const NodeId id : steps_[i].roots) {
+      for (const TensorId out : graph_[id].out) written[i].push_back(at(roots_[at(out)]));
+    }
+  }
+  std::vector<size_t> alive(steps_.size());
+  for (const Buffer& buffer : buffers) {
+    for (int when = buffer.first; when <= buffer.last; ++when)
+      alive[static_cast<size_t>(when)] += buffer.bytes;
+  }
+  for (size_t i = 0; i < steps_.size(); ++i) alive[i] += aligned_bytes(steps_[i].task->workspace());
+  const size_t peak = *std::max_element(alive.begin(), alive.end()), room = peak + peak / kSlack / 2;
+  // Where a result takes over the buffer of an operand, that is overwritten.
+  const auto overwritten = [&](size_t tensor, int when) {
+    for (size_t i = 0; i < life.size(); ++i) {
+      if (i != tensor && at(roots_[i]) == i && buffer_of[i] == buffer_of[tensor] && life[i].first == when)
+        return true;
+    }
+    return false;
+  };
+
+  for (int when = 0; when < end; ++when) {
+    const auto now = static_cast<size_t>(when);
+    PlanStep& step = steps_[now];
+    if (!step.kernel->beside) continue;
+    std::vector<size_t> kept;  // in the arena
+    for (const auto* list : {&read[now], &written[now]}) {
+      for (const size_t i : *list) {
+        if (buffer_of[i] >= 0 && std::find(kept.begin(), kept.end(), i) == kept.end()) kept.push_back(i);
+      }
+    }
+    int until = when + 1;
+    for (; until < std::min(end, when + 1 + kReach); ++until) {
+      const auto other = static_cast<size_t>(until);
+      if (steps_[other].phase != step.phase || meet(read[other], written[now]) ||
+          meet(written[other], written[now]) || meet(written[other], read[now]) ||
+          std::any_of(kept.begin(), kept.end(), [&](size_t i) { return overwritten(i, until); }))
+        break;
+      size_t more = aligned_bytes(step.task->workspace());
+      for (const size_t i : kept) {
+        const Buffer& buffer = buffers[static_cast<size_t>(buffer_of[i])];
+        more += buffer.last < until ? aligned_bytes(buffer.bytes) : 0;
+      }
+      if (alive[other] + more > room) break;
+      alive[other] += more;
+      for (const size_t i : kept) {
+        Buffer& buffer = buffers[static_cast<size_t>(buffer_of[i])];
+        buffer.last = std::max(buffer.last, until);
+      }
+    }
+    if (until > when + 1) step.until = until;
+  }
+}
+
+bool Plan::writes_state_of(int writer, int reader) const {
+  for (const NodeId from : steps_[static_cast<size_t>(writer)].roots) {
+    for (const TensorId out : graph_[from].out) {
+      for (const NodeId to : steps_[static_cast<size_t>(reader)].roots) {
+        for (const TensorId in : graph_[to].in) {
+          if (is_state(graph_[roots_[at(in)]].kind) && roots_[at(in)] == roots_[at(out)]) return true;
+        }
+      }
+    }
+  }
+  return false;
+}
+
+// What tasks prepare from state is made for as many of a phase at once as there is room for: where few bytes are alive one launch serves
+// many, near the peak each has its own. `workspaces`: the first buffer of a workspace, one for each step. Of what is made together buffers
+// are added in the order of the steps that make it.
+void Plan::prepare_together(std::vector<Buffer>& buffers, size_t workspaces) {
+  std::vector<size_t> alive(steps_.size());
+  for (const Buffer& buffer : buffers) {
+    for (int when = buffer.first; when <= buffer.last; ++when)
+      alive[static_cast<size_t>(when)] += buffer.bytes;
+  }
+  const size_t peak = alive.empty() ? 0 : *std::max_element(alive.begin(), alive.end());
+  const size_t room = peak + peak / kSlack / 2;
+  std::vector<std::vector<int>> groups;
+  for (int when = 0; when < static_cast<int>(steps_.size()); ++when) {
+    const PlanStep& step = steps_[static_cast<size_t>(when)];
+    const size_t bytes = aligned_bytes(step.task->prepared());
+    if (bytes == 0) continue;
+    const auto joins = [&](int first) {
+      if (steps_[static_cast<size_t>(first)].phase != step.phase) return false;
+      for (int i = first; i < when; ++i) {
+        if (alive[static_cast<size_t>(i)] + bytes > room || writes_state_of(i, when)) return false;
+      }
+      return true;
+    };
+    if (groups.empty() || !joins(groups.back().front())) {
+      groups.push_back({when});
+      continue;
+    }
+    for (int i = groups.back().front(); i < when; ++i) alive[static_cast<size_t>(i)] += bytes;
+    groups.back().push_back(when);
+  }
+  for (const std::vector<int>& group : groups) {
+    if (group.size() < 2) continue;
+    std::vector<Task*> tasks;
+    for (const int member : group) {
+      Task* task = steps_[static_cast<size_t>(member)].task.get();
+      tasks.push_back(task);
+      buffers[workspaces + static_cast<size_t>(member)].bytes =
+          aligned_bytes(task->workspace() - task->prepared());
+      buffers.push_back({aligned_bytes(task->prepared()), group.front(), member});
+    }
+    PlanStep& first = steps_[static_cast<size_t>(group.front())];
+    first.prepares = group;
+    first.preparation = backend_.make_preparation(tasks);
+  }
+}
+
+void Plan::run(size_t number, uint8_t* arena, RunContext& context) const {
+  const PlanStep& step = steps_[number];
+  if (step.preparation != nullptr) {
+    std::vector<uint8_t*> places;
+    for (const int member : step.prepares)
+      places.push_back(arena + *steps_[static_cast<size_t>(member)].prepared);
+    context.places = places;
+    context.workspace = nullptr;
+    step.preparation->run(context);
+    context.places = {};
+  }
+  context.workspace = arena + step.workspace;
+  context.prepared = step.prepared ? arena + *step.prepared : nullptr;
+  step.task->run(context);
+}
+
+}  // namespace ulp
