@@ -13,6 +13,7 @@
 
 #include "tests/conformance.h"
 #include "ulp/backend/cuda/families.h"
+#include "ulp/backend/cuda/stencil_grad.h"
 #include "ulp/backend/cuda/stencil_tiling.h"
 #include "ulp/backend/ref/reference.h"
 
@@ -86,6 +87,7 @@ const std::vector<Scheme>& tested() {
     made.push_back({"8 bits", {"fp(4,3,4)", "fp(5,2,0)"}, Round::nearest_even, false, Overflow::infinity});
     made.push_back({"at random", {"fp32", "fp(4,3,4)"}, Round::stochastic});
     made.push_back({"8 and 16 bits", {"fp(5,2,0)", "fp(6,9,0)", "fp16"}});
+    made.push_back({"narrow and wide", {"fp(4,3,4)", "fp(6,9,0)", "bf16"}});
     return made;
   }();
   return all;
@@ -97,7 +99,7 @@ TEST(Stencil, KeepsToTheReference) {
   }
 }
 
-// At random gradients of inputs are in codes, which are declined; gradients of weights in 16 bits are the library's.
+// At random gradients of inputs are in codes, which are declined.
 TEST(Stencil, IsReached) {
   for (const Scheme& scheme : tested()) {
     std::map<std::string_view, size_t> times;
@@ -108,11 +110,7 @@ TEST(Stencil, IsReached) {
     }
     EXPECT_GT(times["conv2d"], 0u) << scheme.name;
     EXPECT_EQ(times["conv2d_grad_input"] > 0, scheme.name != "at random") << scheme.name;
-    const bool narrow = scheme.name == "fp(4,3,4)" || scheme.name == "bf16" || scheme.name == "8 bits" ||
-                        scheme.name == "bf16 and fp(4,3,4)";
-    if (narrow) {
-      EXPECT_GT(times["conv2d_grad_weight"], 0u) << scheme.name;
-    }
+    EXPECT_GT(times["conv2d_grad_weight"], 0u) << scheme.name;
   }
 }
 
@@ -124,7 +122,7 @@ TEST(Stencil, IsReachedInAMixture) {
       if (checked.kernel == "stencil") operators.push_back(checked.op);
     }
   }
-  for (const std::string_view op : {"conv2d", "conv2d_grad_input"}) {
+  for (const std::string_view op : {"conv2d", "conv2d_grad_input", "conv2d_grad_weight"}) {
     EXPECT_NE(std::find(operators.begin(), operators.end(), op), operators.end()) << op;
   }
 }
@@ -155,6 +153,56 @@ TEST(Stencil, DivisorsAreExact) {
   }
 }
 
+StencilConv square(uint32_t images, uint32_t size, uint32_t c, uint32_t k, uint32_t kernel, uint32_t stride,
+                   uint32_t padding) {
+  const uint32_t out = (size + 2 * padding - kernel) / stride + 1;
+  return {images, size, size, c, out, out, k, kernel, kernel, stride, stride, padding, padding};
+}
+
+// Operands of gradients of weights in tf32 are the numbers that codes stand for.
+TEST(Stencil, GradientsOfWeightsMeetNumbersAsTheyAre) {
+  const auto codec_of = [](std::string_view name) {
+    return make_quick(make_spec(parse_format(name), Overflow::saturate));
+  };
+  const QuickCodec wide = codec_of("fp(6,9,0)"), narrow = codec_of("fp(4,3,4)");
+  cuda::GradCall call;
+  call.tf32 = true;
+  call.in_bytes = 1;
+  call.out_bytes = 2;
+  call.shape = cuda::forward_part(square(1, 8, 16, 16, 3, 1, 1)).shape;
+  cuda::complete(call, narrow, wide);
+  EXPECT_EQ(call.factor, 1);
+  for (uint32_t code = 0; code < 0x10000; ++code) {
+    const auto top = static_cast<int32_t>(code << 16);
+    const float value = bits_float(static_cast<uint32_t>(top >> call.out_shift) & call.out_mask);
+    EXPECT_EQ(float_bits(value * call.out_factor), decode_quick(wide, code)) << code;
+  }
+  for (uint32_t code = 0; code < 0x100; ++code) {
+    const auto signs = static_cast<uint32_t>(static_cast<int32_t>(static_cast<int8_t>(code)));
+    const float value = bits_float((signs << call.in_shift & call.in_mask) << 16);
+    EXPECT_EQ(float_bits(value * bits_float(call.lift[0] << 16)), decode_quick(narrow, code)) << code;
+  }
+}
+
+// Copies of gradients as tf32 take twice the room of bf16.
+TEST(Stencil, GradientsOfWeightsFit) {
+  for (const bool tf32 : {false, true}) {
+    for (const uint32_t c : {16u, 48u, 64u, 512u}) {
+      for (const uint32_t size : {1u, 4u, 32u, 56u}) {
+        for (const uint32_t stride : {1u, 2u}) {
+          const StencilShape shape = cuda::forward_part(square(64, size, c, c, 3, stride, 1)).shape;
+          const auto tiling = cuda::make_grad_tiling(shape, 2, 2, tf32, kProcessors);
+          ASSERT_TRUE(tiling) << size;
+          EXPECT_LE(tiling->shared, 227u * 1024);
+          EXPECT_GE(tiling->stages, 2u);
+          EXPECT_EQ(tiling->wide, tf32 && c > 32 && stride == 1);
+          EXPECT_GE(uint64_t{tiling->pieces} * tiling->each * cuda::kGradPixels, shape.results());
+        }
+      }
+    }
+  }
+}
+
 TEST(Stencil, EveryWeightHasAPlaceOfItsOwn) {
   for (const uint32_t columns : {32u, 64u, 128u}) {
     for (const uint32_t channels : {16u, 32u, 64u}) {
@@ -171,12 +219,6 @@ TEST(Stencil, EveryWeightHasAPlaceOfItsOwn) {
       }
     }
   }
-}
-
-StencilConv square(uint32_t images, uint32_t size, uint32_t c, uint32_t k, uint32_t kernel, uint32_t stride,
-                   uint32_t padding) {
-  const uint32_t out = (size + 2 * padding - kernel) / stride + 1;
-  return {images, size, size, c, out, out, k, kernel, kernel, stride, stride, padding, padding};
 }
 
 // All pixels that a tile's results look at lie in its slab.

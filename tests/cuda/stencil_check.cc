@@ -3,6 +3,8 @@
 // weights likewise, the same bits from garbage in the workspace, nothing written past a buffer; and speed. Prints a line for each and
 // the number of failures; exits 1 if there are any.
 //
+// Gradients of weights are checked and timed after them (grad_check.h).
+//
 //   stencil_check [--speed]     what is right, or how long it takes; * is the tiling that plans take
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -16,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/cuda/grad_check.h"
 #include "tests/cuda/stencil_bench.h"
 #include "tests/cuda/stencil_naive.h"
 
@@ -518,9 +521,11 @@ int main(int argc, char** argv) {
     if (ulp::cuda::stencil_processors() == 0) ulp::fail("stencil_check", "not for this GPU");
     if (argc > 1 && std::string_view(argv[1]) == "--speed") {
       ulp::cuda::time_all(ulp::cuda::timed());
+      ulp::cuda::time_grads();
     } else {
       ulp::cuda::check_all(ulp::cuda::checked());
       ulp::cuda::check_all(ulp::cuda::checked_in_half());
+      ulp::cuda::failures += ulp::cuda::check_grads();
       fmt::print("{} failures\n", ulp::cuda::failures);
     }
   } catch (const std::exception& error) {

@@ -34,11 +34,39 @@ __global__ void naive_kernel(const __grid_constant__ StencilPart part, uint32_t 
   }
 }
 
+__global__ void naive_grad_kernel(const __grid_constant__ StencilShape s, const float* x, const float* grad,
+                                  double* out, double* magnitude) {
+  const uint64_t elements = uint64_t{s.out_c} * s.taps() * s.in_c, step = uint64_t{gridDim.x} * blockDim.x;
+  for (uint64_t e = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; e < elements; e += step) {
+    const uint32_t c = static_cast<uint32_t>(e % s.in_c), tap = static_cast<uint32_t>(e / s.in_c % s.taps());
+    const uint64_t n = e / s.in_c / s.taps();
+    double sum = 0, all = 0;
+    for (uint64_t result = 0; result < s.results(); ++result) {
+      const int64_t row =
+          static_cast<int64_t>(result / s.out_w % s.out_h) * s.stride_h + s.row[tap / s.columns];
+      const int64_t column = static_cast<int64_t>(result % s.out_w) * s.stride_w + s.column[tap % s.columns];
+      if (row < 0 || column < 0 || row >= s.in_h || column >= s.in_w) continue;
+      const uint64_t image = result / s.out_w / s.out_h;
+      const double product = static_cast<double>(x[((image * s.in_h + row) * s.in_w + column) * s.in_c + c]) *
+                             grad[result * s.out_c + n];
+      sum += product;
+      all += fabs(product);
+    }
+    out[e] = sum;
+    magnitude[e] = all;
+  }
+}
+
 }  // namespace
 
 void naive_part(const StencilPart& part, uint32_t weight_taps, bool transposed, const float* x,
                 const float* weight, float* out, float* magnitude) {
   naive_kernel<<<1024, 128>>>(part, weight_taps, transposed, x, weight, out, magnitude);
+}
+
+void naive_grad(const StencilShape& shape, const float* x, const float* grad, double* out,
+                double* magnitude) {
+  naive_grad_kernel<<<1024, 128>>>(shape, x, grad, out, magnitude);
 }
 
 }  // namespace ulp::cuda

@@ -10,5 +10,7 @@ namespace ulp::cuda {
 // Writes the results of a part, and the sums of its products' magnitudes. A transposed weight is stored as (in_c, taps, out_c).
 void naive_part(const StencilPart& part, uint32_t weight_taps, bool transposed, const float* x,
                 const float* weight, float* out, float* magnitude);
+// The same of the gradient of a forward convolution's weight, (out_c, taps, in_c).
+void naive_grad(const StencilShape& shape, const float* x, const float* grad, double* out, double* magnitude);
 
 }  // namespace ulp::cuda

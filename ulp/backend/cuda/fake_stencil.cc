@@ -228,13 +228,44 @@ float as_bf16(float x) {
   return x;
 }
 
+// A code as tf32: one of 16 bits from the upper half of a register, one of 8 bits by way of bf16. All but bf16 must be normal.
+float as_tf32(const uint8_t* at, uint32_t bytes, uint32_t shift, uint32_t mask, uint32_t lift, float factor) {
+  uint16_t code = 0;
+  std::memcpy(&code, at, bytes);
+  float value = 0;
+  if (bytes == 1) {
+    value = as_bf16(placed(at, 1, shift, mask) * bits_float(lift << 16));
+  } else {
+    const auto top = static_cast<int32_t>(uint32_t{code} << 16);
+    value = bits_float(static_cast<uint32_t>(top >> shift) & mask) * factor;
+  }
+  const bool bf16 = bytes == 2 && shift == 0;
+  const uint32_t magnitude = float_bits(value) & 0x7FFFFFFFu;
+  if ((magnitude & 0x1FFFu) != 0) fail("fake", "tf32 does not hold a number");
+  if (!bf16 && magnitude != 0 && (magnitude < 0x00800000u || magnitude >= 0x7F800000u))
+    fail("fake", "an operand of tf32 is not normal");
+  return value;
+}
+
+// Input and lifted gradient of a product.
+float left_operand(const GradCall& call, const uint8_t* at) {
+  if (call.tf32) return as_tf32(at, call.in_bytes, call.in_shift, call.in_mask, call.lift[0], call.in_factor);
+  return placed(at, call.in_bytes, call.in_shift, call.in_mask);
+}
+float right_operand(const GradCall& call, const uint8_t* at) {
+  if (call.tf32)
+    return as_tf32(at, call.out_bytes, call.out_shift, call.out_mask, call.lift[1], call.out_factor);
+  const float b = placed(at, call.out_bytes, call.out_shift, call.out_mask);
+  if (call.out_bytes == 2) return b;
+  return as_bf16(as_bf16(b * bits_float(call.lift[0] << 16)) * bits_float(call.lift[1] << 16));
+}
+
 // A piece of the batch of a weight's gradient.
 void sum_piece(const GradCall& call, const uint8_t* in, const uint8_t* grad, uint32_t piece, float* part) {
   const StencilShape& shape = call.shape;
   const uint32_t begin = piece * call.tiling.each * kGradPixels;
   const auto end =
       static_cast<uint32_t>(std::min<uint64_t>(begin + call.tiling.each * kGradPixels, shape.results()));
-  const float lift[2] = {bits_float(call.lift[0] << 16), bits_float(call.lift[1] << 16)};
   for (uint32_t k = 0; k < shape.out_c; ++k) {
     for (uint32_t tap = 0; tap < shape.taps(); ++tap) {
       for (uint32_t c = 0; c < shape.in_c; ++c) {
@@ -246,12 +277,9 @@ void sum_piece(const GradCall& call, const uint8_t* in, const uint8_t* grad, uin
                          x = q * shape.stride_w + static_cast<uint32_t>(shape.column[tap % shape.columns]);
           if (y >= shape.in_h || x >= shape.in_w) continue;
           const uint64_t pixel = (uint64_t{image} * shape.in_h + y) * shape.in_w + x;
-          const float a = placed(in + (pixel * shape.in_c + c) * call.in_bytes, call.in_bytes, call.in_shift,
-                                 call.in_mask);
-          const float b = placed(grad + (uint64_t{result} * shape.out_c + k) * call.out_bytes, call.out_bytes,
-                                 call.out_shift, call.out_mask);
-          const float lifted = call.out_bytes == 2 ? b : as_bf16(as_bf16(b * lift[0]) * lift[1]);
-          sum = static_cast<float>(static_cast<double>(a) * lifted + sum);
+          const float a = left_operand(call, in + (pixel * shape.in_c + c) * call.in_bytes);
+          const float b = right_operand(call, grad + (uint64_t{result} * shape.out_c + k) * call.out_bytes);
+          sum = static_cast<float>(static_cast<double>(a) * b + sum);
         }
         part[(uint64_t{k} * shape.taps() + tap) * shape.in_c + c] = sum * call.factor;
       }

@@ -20,19 +20,54 @@ constexpr uint32_t kUnit = 16;          // channels that a warp sums for
 constexpr size_t kShared = 227 * 1024;  // bytes that a block may have
 constexpr uint32_t kMostGradStages = 6;
 
-// The bytes of a code that the kernel reads; or why it does not.
-std::string code_bytes(const Operand& operand, uint32_t& bytes) {
-  if (!operand.plain()) return "it is not stored as plain codes";
+bool is_bf16(const FloatFormat& format) { return format == operand_format(Unit::bf16); }
+
+// Why codes do not become operands of the unit by moving them to its place and multiplying by a power of two.
+std::string why_not_placed(Unit unit, const Operand& operand) {
   const FloatFormat& format = *operand.format();
-  bytes = static_cast<uint32_t>(format.bits()) / 8;
-  if (format == operand_format(Unit::bf16)) return "";
-  if (format.bits() != 8) return fmt::format("{} is neither bf16 nor of 8 bits", format_name(format));
+  if (is_bf16(format)) return "";
   if (format.specials != Specials::none)
     return fmt::format("codes of {} may be special", format_name(format));
-  // What a code lacks in bf16's place must be a power of two that there is.
-  if (!operand.form().stored.codec.short_out)
-    return fmt::format("{} is no part of a bf16 pattern", format_name(format));
-  return why_not_held(Unit::bf16, format);
+  // Codes of 8 bits are bf16 first in either unit. Of those of 16 bits nothing may be left of fp32's place.
+  const QuickCodec& codec = operand.form().stored.codec;
+  const bool narrow = format.bits() == 8;
+  if (!narrow && (unit != Unit::tf32 || format.bits() != 16))
+    return fmt::format("{} is not of 8 or 16 bits", format_name(format));
+  if (!codec.short_out || (!narrow && codec.shift > 16))
+    return fmt::format("{} is no part of a{} pattern", format_name(format), narrow ? " bf16" : "n fp32");
+  return why_not_held(narrow ? Unit::bf16 : unit, format);
+}
+
+// Why sums of products of two such formats are not exact products added up in fp32. Operands of tf32 are numbers as they are:
+// fp(6,9,0) goes from 2^-39 to 2^33, fp(4,3,4) from 2^-13 to 2^5. All of them are normal in fp32, and products, from 2^-78 to 2^66, are
+// too, with room for sums of more terms than there are pixels; so nothing depends on what a tensor core makes of subnormal numbers.
+// bf16 is left to it, as it is in products of bf16.
+std::string why_not_normal(const FloatFormat& in, const FloatFormat& out) {
+  constexpr int kLowest = -126;  // exponent of fp32's smallest normal number
+  const auto smallest = [](const FloatFormat& format) {
+    return is_bf16(format) ? 0 : format.emin() - static_cast<int>(format.man);
+  };
+  if (std::min(smallest(in), smallest(out)) >= kLowest && smallest(in) + smallest(out) >= kLowest) return "";
+  return fmt::format("products of {} and {} may be subnormal", format_name(in), format_name(out));
+}
+
+// As what operands are multiplied, and the bytes of their codes; or why not.
+std::string choose_operands(const Operand& in, const Operand& out, GradCall& made) {
+  if (!in.plain() || !out.plain()) return "an operand is not stored as plain codes";
+  made.in_bytes = static_cast<uint32_t>(in.format()->bits()) / 8;
+  made.out_bytes = static_cast<uint32_t>(out.format()->bits()) / 8;
+  const auto obstacle = [&](Unit unit) {
+    std::string why = why_not_placed(unit, in);
+    return why.empty() ? why_not_placed(unit, out) : why;
+  };
+  // What an 8-bit input lacks is given to the gradient, which bf16 has no room for: products would be subnormal.
+  const std::string as_bf16 =
+      made.in_bytes == 1 && made.out_bytes == 2 ? "8-bit inputs want 8-bit gradients" : obstacle(Unit::bf16);
+  if (as_bf16.empty()) return "";
+  if (made.in_bytes == 1 && made.out_bytes == 1) return as_bf16;
+  made.tf32 = true;
+  std::string why = obstacle(Unit::tf32);
+  return why.empty() ? why_not_normal(*in.format(), *out.format()) : why;
 }
 
 std::string describe(const Problem& problem, GradCall& made, std::optional<Gathered>& few) {
@@ -57,10 +92,7 @@ std::string describe(const Problem& problem, GradCall& made, std::optional<Gathe
                    attribute("stride_h"), attribute("stride_w"), attribute("padding_h"),
                    attribute("padding_w")};
   const Operand in(problem, node.in[0]), out(problem, node.in[1]);
-  if (std::string why = code_bytes(in, made.in_bytes); !why.empty()) return why;
-  if (std::string why = code_bytes(out, made.out_bytes); !why.empty()) return why;
-  // What an 8-bit input lacks is given to the gradient, which bf16 has no room for: products would be subnormal.
-  if (made.in_bytes == 1 && made.out_bytes == 2) return "8-bit inputs want 8-bit gradients";
+  if (std::string why = choose_operands(in, out, made); !why.empty()) return why;
   if (conv.c % kUnit != 0) {
     few = gathered(conv);
     if (few && few->bytes(made.in_bytes) > problem.plan.workspace)
@@ -74,7 +106,7 @@ std::string describe(const Problem& problem, GradCall& made, std::optional<Gathe
   }
   if (!Result(problem, node, node.out[0]).in_groups()) return "the result is not stored by groups";
   const std::optional<GradTiling> tiling =
-      make_grad_tiling(made.shape, made.in_bytes, made.out_bytes, processors);
+      make_grad_tiling(made.shape, made.in_bytes, made.out_bytes, made.tf32, processors);
   if (!tiling) return "the pixels of a tile do not fit in shared memory, or are not in order";
   made.tiling = *tiling;
   return "";
@@ -99,7 +131,8 @@ class GradTask : public Task {
       convert_ = book.book(1, kConvertSpace);
     }
     workspace_ = book.bytes();
-    note_ = fmt::format("bf16: {} and {} as they lie; {} pieces of the batch", format_name(*in_.format()),
+    note_ = fmt::format("{}: {} and {} as they lie; {} pieces of the batch",
+                        unit_name(call_.tf32 ? Unit::tf32 : Unit::bf16), format_name(*in_.format()),
                         format_name(*grad_.format()), call_.tiling.pieces);
   }
 
@@ -153,10 +186,55 @@ std::unique_ptr<Task> make(const Problem& problem) {
   return std::make_unique<GradTask>(problem, made, few);
 }
 
+uint32_t twice(int power) { return (static_cast<uint32_t>(power + 127) << 7) * 0x00010001u; }
+
+// Codes of 8 bits to bf16's place, two at a time.
+void place_narrow(const QuickCodec& codec, uint32_t& shift, uint32_t& mask) {
+  shift = static_cast<uint32_t>(7 - codec.spec.man);
+  mask = (0x8000u | 0x7Fu << shift) * 0x00010001u;
+}
+
+void complete_bf16(GradCall& call, const QuickCodec& in, const QuickCodec& out) {
+  // Codes of 8 bits in bf16's place lack a power of two. The gradients' is made up for where they are converted; with as much of the
+  // inputs' as bf16 has room for above the largest gradient, the rest after the sums.
+  int of_in = 0, of_out = 0, now = 0;
+  if (call.in_bytes == 1) {
+    place_narrow(in, call.in_shift, call.in_mask);
+    of_in = in.spec.emin + 126;
+  }
+  if (call.out_bytes == 1) {
+    place_narrow(out, call.out_shift, call.out_mask);
+    of_out = out.spec.emin + 126;
+    const int largest = static_cast<int>(out.spec.max_code >> out.spec.man) - 1 + out.spec.emin;
+    now = std::min(of_in, 126 - largest);
+  }
+  call.lift[0] = twice(of_out);
+  call.lift[1] = twice(now);
+  call.factor = bits_float(static_cast<uint32_t>(of_in - now + 127) << 23);
+}
+
+// Each side makes up for what its codes lack.
+void complete_tf32(GradCall& call, const QuickCodec& in, const QuickCodec& out) {
+  const auto place = [](const QuickCodec& codec, uint32_t bytes, uint32_t& shift, uint32_t& mask,
+                        uint32_t& lift, float& factor) {
+    if (bytes == 1) {
+      place_narrow(codec, shift, mask);
+      lift = twice(codec.spec.emin + 126);
+    } else {
+      shift = 16 - codec.shift;
+      mask = (0x80000000u | 0x7FFFFFFFu >> shift) & ~((uint32_t{1} << codec.shift) - 1);
+      factor = codec.lift;
+    }
+  };
+  place(in, call.in_bytes, call.in_shift, call.in_mask, call.lift[0], call.in_factor);
+  place(out, call.out_bytes, call.out_shift, call.out_mask, call.lift[1], call.out_factor);
+  call.factor = 1;
+}
+
 }  // namespace
 
 std::optional<GradTiling> make_grad_tiling(const StencilShape& shape, uint32_t in_bytes, uint32_t out_bytes,
-                                           uint32_t processors) {
+                                           bool tf32, uint32_t processors, bool may_be_wide) {
   const std::optional<uint32_t> rows = slab_rows(shape, kGradPixels);
   if (!rows) return std::nullopt;
   const auto width = [](uint32_t channels) { return channels > 32 ? 64u : channels > 16 ? 32u : 16u; };
@@ -174,41 +252,30 @@ std::optional<GradTiling> make_grad_tiling(const StencilShape& shape, uint32_t i
   const uint32_t boxes = (*rows + 255) / 256, each = (*rows + boxes - 1) / boxes;
   tiling.slab_rows = (each + 7) / 8 * 8 * boxes;
   if (tiling.slab_rows > 0xFFFF) return std::nullopt;  // tables have 16 bits for a row
-  const auto whole = [](size_t bytes) { return (bytes + 1023) / 1024 * 1024; };
-  const size_t stage = whole(size_t{tiling.slab_rows} * tiling.inputs * in_bytes) +
-                       whole(size_t{kGradPixels} * tiling.outputs * out_bytes) +
-                       kGradPixels * sizeof(uint32_t);
-  // Gradients as bf16, a row of zeros, barriers.
-  const size_t beside = size_t{kGradCopies} * kGradPixels * tiling.outputs * 2 + 16 + 1024;
-  if (beside + 2 * stage > kShared) return std::nullopt;
-  tiling.stages = static_cast<uint32_t>(std::min<size_t>((kShared - beside) / stage, kMostGradStages));
-  tiling.shared = beside + tiling.stages * stage;
+  const auto fill = [&](bool wide) {
+    const auto whole = [](size_t bytes) { return (bytes + 1023) / 1024 * 1024; };
+    const size_t stage = whole(size_t{tiling.slab_rows} * tiling.inputs * in_bytes) +
+                         whole(size_t{grad_rows(wide)} * tiling.outputs * out_bytes) +
+                         grad_table(wide) * sizeof(uint32_t);
+    // Gradients as operands, a row of zeros, barriers.
+    const size_t copy = size_t{kGradPixels} * tiling.outputs * (tf32 ? 4 : 2) * (wide ? kGradTaps : 1);
+    const size_t beside = grad_copies(wide) * copy + 16 + 1024;
+    if (beside + 2 * stage > kShared) return false;
+    tiling.wide = wide;
+    tiling.stages = static_cast<uint32_t>(std::min<size_t>((kShared - beside) / stage, kMostGradStages));
+    tiling.shared = beside + tiling.stages * stage;
+    return true;
+  };
+  const bool in_line = shape.stride_w == 1 && shape.out_w == shape.in_w && shape.columns == 3 &&
+                       shape.column[0] == -1 && shape.column[1] == 0 && shape.column[2] == 1;
+  if (may_be_wide && tf32 && in_line && tiling.inputs == 64 && fill(true)) return tiling;
+  if (!fill(false)) return std::nullopt;
   return tiling;
 }
 
 void complete(GradCall& call, const QuickCodec& in, const QuickCodec& out) {
   const StencilShape& shape = call.shape;
-  const auto shift_of = [](const QuickCodec& codec) { return static_cast<uint32_t>(7 - codec.spec.man); };
-  const auto mask = [](uint32_t shift) { return (0x8000u | 0x7Fu << shift) * 0x00010001u; };
-  const auto twice = [](int power) { return (static_cast<uint32_t>(power + 127) << 7) * 0x00010001u; };
-  // Codes of 8 bits in bf16's place lack a power of two. The gradients' is made up for where they are converted; with as much of the
-  // inputs' as bf16 has room for above the largest gradient, the rest after the sums.
-  int of_in = 0, of_out = 0, now = 0;
-  if (call.in_bytes == 1) {
-    call.in_shift = shift_of(in);
-    call.in_mask = mask(call.in_shift);
-    of_in = in.spec.emin + 126;
-  }
-  if (call.out_bytes == 1) {
-    call.out_shift = shift_of(out);
-    call.out_mask = mask(call.out_shift);
-    of_out = out.spec.emin + 126;
-    const int largest = static_cast<int>(out.spec.max_code >> out.spec.man) - 1 + out.spec.emin;
-    now = std::min(of_in, 126 - largest);
-  }
-  call.lift[0] = twice(of_out);
-  call.lift[1] = twice(now);
-  call.factor = bits_float(static_cast<uint32_t>(of_in - now + 127) << 23);
+  call.tf32 ? complete_tf32(call, in, out) : complete_bf16(call, in, out);
   call.area = Divisor::of(shape.out_h * shape.out_w);
   call.width = Divisor::of(shape.out_w);
   call.lowest = lowest_offset(shape);

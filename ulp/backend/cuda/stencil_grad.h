@@ -15,7 +15,11 @@ namespace ulp::cuda {
 
 inline constexpr uint32_t kGradPixels = 64;  // of a tile
 inline constexpr uint32_t kGradTaps = 3;     // along an axis, at most
-inline constexpr uint32_t kGradCopies = 4;   // of a tile's gradients as bf16, in shared memory
+inline constexpr uint32_t kGradHalo = 8;     // pixels on either side of a tile whose gradients wide ones have
+// What a tile takes, or is: copies of its gradients as operands, pixels of gradients, words of the table of its pixels.
+constexpr uint32_t grad_copies(bool wide) { return wide ? 2 : 4; }
+constexpr uint32_t grad_rows(bool wide) { return kGradPixels + (wide ? 2 * kGradHalo : 0); }
+constexpr uint32_t grad_table(bool wide) { return kGradPixels + (wide ? 4 : 0); }
 
 struct GradTiling {
   uint32_t inputs = 64;   // channels of the input that a block sums for: 16, 32 or 64
@@ -26,6 +30,9 @@ struct GradTiling {
   uint32_t each = 1;
   uint32_t slab_rows = 0;  // of the input, a multiple of 8
   uint32_t stages = 4;
+  // The three taps of a row are columns of one product: the input is the same for all, gradients are moved by a pixel instead, and are
+  // three times as many columns. For 64 inputs, three columns of taps, and rows as long as the input's.
+  bool wide = false;
   size_t shared = 0;
 
   constexpr uint32_t grid() const { return input_tiles * output_tiles * pieces; }
@@ -35,19 +42,24 @@ struct GradCall {
   StencilShape shape;  // of the forward convolution: pixels of the output are its results
   GradTiling tiling;
   float* parts = nullptr;  // (pieces, out_c, taps, in_c)
-  // Codes of the input and of the output's gradient to bf16's place; 16-bit ones are bf16 already.
+  bool tf32 = false;       // multiplied as tf32, not as bf16
+  // Codes of the input and of the output's gradient: those of 8 bits go to bf16's place, two at a time, those of 16 bits, if they are to
+  // be tf32, from the upper half of a register down to fp32's place. As bf16 is multiplied, 16-bit ones are bf16 already.
   uint32_t in_bytes = 1, out_bytes = 1;
   uint32_t in_shift = 0, in_mask = 0, out_shift = 0, out_mask = 0;
-  uint32_t lift[2] = {};  // factors of gradients, two bf16 each, one after the other
-  float factor = 1;       // of sums
+  // Powers of two that codes lack there. For bf16: both of gradients, one after the other, two bf16 each; for tf32: of inputs and of
+  // gradients, of 8-bit codes in `lift`, of 16-bit ones the others.
+  uint32_t lift[2] = {};
+  float in_factor = 1, out_factor = 1;
+  float factor = 1;  // of sums
   Divisor area, width;
   int32_t lowest = 0;
 };
 
-// Nothing where it does not fit.
+// Nothing where it does not fit. Wide if it can be and may be.
 std::optional<GradTiling> make_grad_tiling(const StencilShape& shape, uint32_t in_bytes, uint32_t out_bytes,
-                                           uint32_t processors);
-// Fills in what follows `parts` and the widths of codes: from the codecs of 8-bit codes; of bf16 they do not matter.
+                                           bool tf32, uint32_t processors, bool may_be_wide = true);
+// Fills in what follows the widths of codes, from their codecs; where bf16 is multiplied that of bf16 does not matter.
 void complete(GradCall& call, const QuickCodec& in, const QuickCodec& out);
 
 void run_grad(const GradCall& call, const uint8_t* in, const uint8_t* grad, Stream stream);

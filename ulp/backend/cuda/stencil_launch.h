@@ -13,6 +13,7 @@ using StencilStart = void(const CUtensorMap& map, const StencilCall& call, Strea
 StencilStart start_bf16_from_8, start_bf16, start_tf32_from_8, start_tf32_from_16, start_half_from_8,
     start_half_from_16;
 
-void start_grad(const CUtensorMap& in, const CUtensorMap& grad, const GradCall& call, Stream stream);
+using GradStart = void(const CUtensorMap& in, const CUtensorMap& grad, const GradCall& call, Stream stream);
+GradStart start_grad, start_grad_tf32;
 
 }  // namespace ulp::cuda
