@@ -62,13 +62,13 @@ TEST(Conformance, EveryKernelIsReachedInEveryRequiredScheme) {
         for (const Checked& checked : reached(one, scheme, backend())) seen.insert(checked);
       }
       for (const KernelDef& kernel : backend().kernels) {
-        const bool codes = kernel.name == "stencil";
+        const bool points = kernel.name == "pointwise", codes = kernel.name == "stencil" || points;
         const bool wide = kernel.name == "onednn" || kernel.name == "cudnn" || kernel.name == "cublaslt" ||
                           kernel.name == "depthwise" || kernel.name == "small" || codes;
         if (kernel.name == "reference" || (scheme.accumulator ? wide : kernel.name == "narrow")) continue;
         if (codes && scheme.storages == std::vector<std::string_view>{"fp32"}) continue;
-        // Of weights' gradients the stencil takes bf16 and 8 bits.
-        if (codes && kernel.op == "conv2d_grad_weight" &&
+        // Of weights' gradients the stencil takes bf16 and 8 bits, as pointwise does of everything.
+        if (codes && (points || kernel.op == "conv2d_grad_weight") &&
             scheme.storages == std::vector<std::string_view>{"fp(6,9,0)"})
           continue;
         EXPECT_TRUE(seen.contains({kernel.op, kernel.name}))

@@ -22,6 +22,8 @@ std::span<const KernelDef> update_kernels();     // gradient norms, optimizer st
 
 std::span<const KernelDef> stencil_kernels();       // convolutions from codes to codes
 std::span<const KernelDef> stencil_grad_kernels();  // and gradients of their weights
+std::span<const KernelDef>
+pointwise_kernels();  // 1x1 convolutions of any even number of channels, from codes to codes
 // What convolutions prepare of their weights (Backend::make_preparation).
 std::unique_ptr<Task> make_preparation(std::span<Task* const> tasks);
 
