@@ -11,15 +11,18 @@ void for_taps(const View& v, const Shape& x, const Shape& w, const Shape& y, con
   const int64_t group_out = y.c() / v.integer("groups"), stride_h = v.integer("stride_h"),
                 stride_w = v.integer("stride_w"), padding_h = v.integer("padding_h"),
                 padding_w = v.integer("padding_w");
+  const int64_t kernel_h = w[1], kernel_w = w[2], depth = w[3], channels = y.c();
   for (int64_t i = 0; i < static_cast<int64_t>(y.elements()); ++i) {
-    const int64_t o = i % y.c(), column = i / y.c() % y.w(), row = i / y.c() / y.w() % y.h();
-    const int64_t image = i / y.c() / y.w() / y.h();
-    for (int64_t k = 0; k < w[1] * w[2] * w[3]; ++k) {
-      const int64_t px = column * stride_w - padding_w + k / w[3] % w[2];
-      const int64_t py = row * stride_h - padding_h + k / w[3] / w[2];
-      if (px < 0 || px >= x.w() || py < 0 || py >= x.h()) continue;
-      meet(((image * x.h() + py) * x.w() + px) * x.c() + o / group_out * w[3] + k % w[3],
-           o * w[1] * w[2] * w[3] + k, i);
+    const int64_t o = i % channels, column = i / channels % y.w(), row = i / channels / y.w() % y.h();
+    const int64_t image = i / channels / y.w() / y.h(), first = o / group_out * depth;
+    for (int64_t ky = 0; ky < kernel_h; ++ky) {
+      for (int64_t kx = 0; kx < kernel_w; ++kx) {
+        const int64_t px = column * stride_w - padding_w + kx, py = row * stride_h - padding_h + ky;
+        if (px < 0 || px >= x.w() || py < 0 || py >= x.h()) continue;
+        const int64_t pixel = ((image * x.h() + py) * x.w() + px) * x.c() + first;
+        const int64_t tap = ((o * kernel_h + ky) * kernel_w + kx) * depth;
+        for (int64_t k = 0; k < depth; ++k) meet(pixel + k, tap + k, i);
+      }
     }
   }
 }

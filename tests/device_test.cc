@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <functional>
 #include <map>
 #include <stdexcept>
@@ -12,7 +11,6 @@
 #include <vector>
 
 #include "tests/apart.h"
-#include "tests/conformance.h"
 #include "tests/harness.h"
 #include "ulp/base/error.h"
 #include "ulp/data/temp.h"
@@ -20,11 +18,7 @@
 #include "ulp/train/checkpoint.h"
 #include "ulp/train/engine.h"
 #include "ulp/train/init.h"
-#include "ulp/train/safetensors.h"
 #include "ulp/train/scaling.h"
-#include "ulp/train/sensitivity.h"
-#include "ulp/train/setup.h"
-#include "ulp/train/trainer.h"
 
 namespace ulp {
 namespace {
@@ -392,120 +386,6 @@ TEST(Device, UpdatesThatDoNotFitAreRefused) {
   const apart::Shortage shortage(size_t{4} << 20);
   const std::string error = error_of([&] { bench_update(wanted); });
   EXPECT_NE(error.find("12.0 MiB are needed on the device and 4.0 MiB are free"), error.npos) << error;
-}
-
-std::map<std::string, std::vector<uint8_t>> tensors_in(const std::string& file) {
-  std::map<std::string, std::vector<uint8_t>> found;
-  const TensorFile read(file);
-  for (const StoredTensor& tensor : read.tensors())
-    found[tensor.name].assign(tensor.bytes.begin(), tensor.bytes.end());
-  return found;
-}
-
-// Whole runs: a measured or dynamic loss scale, promotion, evaluation, stopped and resumed.
-TEST(Device, RunsGiveTheSameBits) {
-  apart::add();
-  for (const char* scale : {"auto", "dynamic:16777216", "none"}) {
-    SCOPED_TRACE(scale);
-    const TempFolder folder;
-    RunConfig config;
-    config.model = "lenet";
-    config.data = "synthetic";
-    config.image_shape = "28x28x1";
-    config.subset = 44;
-    config.batch = 8;
-    config.steps = 9;
-    config.epochs = 0;
-    config.threads = 1;
-    config.policy = "size:0.9";
-    config.promote = "0.001";
-    config.lo = "fp(4,3,8)";  // up to 1.875: much is promoted
-    config.loss_scale = scale;
-    struct Stops : Observer {
-      std::atomic<bool> stop = false;
-      std::vector<double> losses;
-      std::vector<bool> skipped;
-      uint64_t at = 0;
-      size_t promoted = 0;
-      void on_step(const StepReport& report) override {
-        losses.push_back(report.loss);
-        skipped.push_back(report.skipped);
-        if (report.step == at) stop = true;
-      }
-      void on_note(const std::string& text) override {
-        promoted += text.find("promoted") != text.npos ? 1 : 0;
-      }
-    };
-    std::map<std::string, Stops> seen;
-    for (const char* device : {"cpu", "apart"}) {
-      config.device = device;
-      config.out = folder / device;
-      Stops& observer = seen[device];
-      observer.at = 4;
-      EXPECT_EQ(train(config, false, observer, observer.stop), ulp::Outcome::interrupted);
-      observer.at = 0;
-      observer.stop = false;
-      EXPECT_EQ(train(config, true, observer, observer.stop), ulp::Outcome::finished);
-    }
-    EXPECT_EQ(seen["cpu"].losses, seen["apart"].losses);
-    EXPECT_EQ(seen["cpu"].skipped, seen["apart"].skipped);
-    EXPECT_EQ(seen["cpu"].promoted, seen["apart"].promoted);
-    EXPECT_GT(seen["apart"].promoted, 0u);
-    // The largest scale is too large.
-    EXPECT_EQ(seen["apart"].skipped.front(), scale == std::string_view("dynamic:16777216"));
-    EXPECT_TRUE(tensors_in(folder / "cpu/last.safetensors") == tensors_in(folder / "apart/last.safetensors"));
-  }
-}
-
-TEST(Device, SensitivitiesAreTheSame) {
-  apart::add();
-  std::vector<std::vector<double>> errors;
-  for (const char* device : {"cpu", "apart"}) {
-    RunConfig config;
-    config.device = device;
-    config.model = "lenet";
-    config.data = "synthetic";
-    config.image_shape = "28x28x1";
-    config.subset = 32;
-    config.batch = 8;
-    config.steps = 20;
-    config.epochs = 0;
-    const ImageSet set = load_dataset(config.data, data_request(config));
-    errors.push_back(measure_sensitivities(config, set, {.batches = 1, .warmup = 2}).errors);
-  }
-  EXPECT_EQ(errors[0], errors[1]);
-}
-
-// What holds other backends to the reference and plans to their nodes works there too.
-TEST(Device, HarnessesWorkThere) {
-  ModelRequest request;
-  request.name = "resnet8";
-  request.width = 0.25;
-  request.batch = 3;
-  harness::TrainingGraph made;
-  made.net = build_classifier(request, Mode::training);
-  harness::make_step(made, 7, 2, 0.1);
-  const std::vector<TensorFormat> formats = harness::choose_formats(
-      made.net.graph,
-      [](const TensorInfo& tensor) { return tensor.number % 2 == 0 ? "fp(4,3,4)" : "s2fp8"; });
-  PlanOptions here = harness::cpu_plan(), there = here;
-  there.backend = &apart::backend();
-  const harness::Trained expected = run_apart(made, formats, here);
-  const harness::Trained nodes = run_apart(made, formats, there), plan = run_plan(made, formats, there, 0xFF);
-  expect_same_bits(expected, nodes, "nodes");
-  expect_same_bits(expected, plan, "plan");
-  EXPECT_TRUE(expected.stats == nodes.stats);
-  EXPECT_GT(expect_same_events(made.net.graph, expected, plan), 0u);
-}
-
-TEST(Device, KernelsAreHeldToTheReferenceThere) {
-  const auto schemes = conformance::schemes();
-  const auto scheme = std::find_if(schemes.begin(), schemes.end(),
-                                   [](const conformance::Scheme& one) { return one.required; });
-  ASSERT_NE(scheme, schemes.end());
-  for (const conformance::Case& one : conformance::cases()) {
-    if (!one.large) check(one, *scheme, apart::backend());
-  }
 }
 
 }  // namespace
