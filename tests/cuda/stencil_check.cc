@@ -21,58 +21,12 @@
 #include "tests/cuda/grad_check.h"
 #include "tests/cuda/stencil_bench.h"
 #include "tests/cuda/stencil_naive.h"
+#include "tests/cuda/stencil_work.h"
 
 namespace ulp::cuda {
 namespace {
 
 int failures = 0;
-
-struct Work {
-  std::string_view name;
-  StencilConv conv;
-  bool gradient = false;
-  Feed feed = Feed::bf16_from_8;
-  Format x, weight, out;
-  bool rounds = false;  // the weight is stored in fp32 and rounded as it is read
-  // In fp16: what there is that it does not have.
-  enum class Outside : uint8_t { nothing, few, everywhere, weight, largest_unknown, largest_wrong };
-  Outside outside = Outside::nothing;
-};
-
-StencilConv square(uint32_t images, uint32_t size, uint32_t c, uint32_t k, uint32_t kernel, uint32_t stride) {
-  const uint32_t padding = kernel / 2, out = (size + 2 * padding - kernel) / stride + 1;
-  return {images, size, size, c, out, out, k, kernel, kernel, stride, stride, padding, padding};
-}
-
-// Puts numbers that fp16 does not have among those of a tensor: small ones beside a large one, or in 8 bits those of the highest field.
-std::vector<uint8_t> spoil(const Work& work, bool weight, std::vector<uint8_t> codes) {
-  if (!feeds_half(work.feed)) return codes;
-  const Format& format = weight ? work.weight : work.x;
-  const uint32_t bytes = format.bits() / 8;
-  const auto put = [&](size_t i, float value) {
-    const uint32_t code = encode_even(format.codec(), float_bits(value)).code;
-    std::memcpy(&codes[i * bytes], &code, bytes);
-  };
-  const size_t count = codes.size() / bytes;
-  const QuickCodec codec = format.codec();
-  if (weight) {
-    for (size_t i = 0; i < count; ++i) {
-      uint32_t code = 0;
-      std::memcpy(&code, &codes[i * bytes], bytes);
-      if (std::fabs(bits_float(decode_quick(codec, code))) >= 1) put(i, 0.5f);
-    }
-    if (work.outside == Work::Outside::weight) put(count / 2, -1);
-    return codes;
-  }
-  const float odd = bytes == 1 ? 1e9f : std::ldexp(-1.25f, -30);
-  if (work.outside != Work::Outside::nothing && work.outside != Work::Outside::weight && bytes == 2)
-    put(count - 1, 100);
-  if (work.outside == Work::Outside::few) put(3, odd), put(17, -odd);
-  if (work.outside == Work::Outside::everywhere) {
-    for (size_t i = 5; i < count; i += 16) put(i, odd);
-  }
-  return codes;
-}
 
 struct Tile {
   uint32_t rows, columns;
@@ -286,6 +240,10 @@ class Bench {
     const double share = marked();
     // Of parts without taps, no tiles; of small images those of a few numbers may be all.
     switch (work_.outside) {
+      case Work::Outside::few:
+      case Work::Outside::full:
+        if (work_.feed == Feed::half_from_8) return share > 0 ? "" : ", no tile marked";
+        [[fallthrough]];
       case Work::Outside::nothing:
         return share == 0 ? "" : fmt::format(", {} of tiles marked", share);
       case Work::Outside::weight:
@@ -452,8 +410,9 @@ std::vector<Work> checked_in_half() {
   using Outside = Work::Outside;
   constexpr Feed k16 = Feed::half_from_16, k8 = Feed::half_from_8;
   std::vector<Work> all;
-  for (const Outside outside : {Outside::nothing, Outside::few, Outside::everywhere, Outside::weight,
-                                Outside::largest_unknown, Outside::largest_wrong}) {
+  for (const Outside outside :
+       {Outside::nothing, Outside::few, Outside::full, Outside::over, Outside::everywhere, Outside::weight,
+        Outside::largest_unknown, Outside::largest_wrong}) {
     all.push_back({"half", square(6, 16, 64, 64, 3, 1), false, k16, k690, k690, k690, true, outside});
     all.push_back({"half", square(40, 16, 128, 128, 3, 1), false, k16, k690, k690, k690, true, outside});
     all.push_back(
@@ -489,8 +448,10 @@ std::vector<Work> timed() {
       all.push_back({"forward", conv, false, Feed::tf32_from_16, k690, k690, k690, true});
       all.push_back({"forward", conv, false, Feed::tf32_from_8, k434, k690, k690, true});
       all.push_back({"half forward", conv, false, Feed::half_from_16, k690, k690, k690, true});
-      all.push_back({"half forward, few marked", conv, false, Feed::half_from_16, k690, k690, k690, true,
+      all.push_back({"half forward, few outside", conv, false, Feed::half_from_16, k690, k690, k690, true,
                      Work::Outside::few});
+      all.push_back({"half forward, few marked", conv, false, Feed::half_from_16, k690, k690, k690, true,
+                     Work::Outside::over});
       all.push_back({"half forward", conv, false, Feed::half_from_8, k434, k690, k690, true});
       all.push_back({"gradient", conv, true, Feed::tf32_from_16, k690, k690, k690, true});
       all.push_back({"half gradient", conv, true, Feed::half_from_16, k690, k690, k690, true});

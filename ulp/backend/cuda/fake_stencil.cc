@@ -1,6 +1,7 @@
 // The kernel of stencil.h as plain loops on the host, for tests without a GPU: the same tiles, slabs, offsets, blocks of weights and
 // codes, and results written by the same functions. It insists on what the hardware insists on.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -81,19 +82,31 @@ class Loops {
       const uint32_t first = tile / tiling_.column_tiles * tiling_.rows, column = tile % tiling_.column_tiles;
       std::vector<float> sums(size_t{tiling_.rows} * tiling_.columns);
       const Place start = place(first);
-      bool outside = false;
+      uint32_t outside = 0;
+      std::vector<uint32_t> where;  // chunks
       for (uint32_t chunk = 0; chunk < tiling_.chunks && shape_.taps() != 0; ++chunk) {
         fill_slab(start.pixel + call_.lowest, chunk);
-        if (feeds_half(feed_)) outside = convert_slab() || outside;
+        if (const uint32_t found = feeds_half(feed_) ? convert_slab() : 0; found != 0) {
+          outside += found;
+          where.push_back(chunk);
+        }
         for (uint32_t row = 0; row < tiling_.rows && first + row < shape_.results(); ++row) {
-          add(place(first + row), start.pixel + call_.lowest, column, chunk, &sums[row * tiling_.columns]);
+          add(place(first + row), start.pixel + call_.lowest, column, chunk, &sums[row * tiling_.columns],
+              false);
         }
       }
       if (feeds_half(feed_)) {
-        call_.marks[tile] = outside ? 1 : 0;
-        if (outside) {
+        call_.marks[tile] = outside > kMostOutside ? 1 : 0;
+        if (outside > kMostOutside) {
           *call_.marked = 1;
           continue;
+        }
+        for (const uint32_t chunk : where) {
+          fill_slab(start.pixel + call_.lowest, chunk);
+          for (uint32_t row = 0; row < tiling_.rows && first + row < shape_.results(); ++row) {
+            add(place(first + row), start.pixel + call_.lowest, column, chunk, &sums[row * tiling_.columns],
+                true);
+          }
         }
         for (float& sum : sums) sum *= factor_;
       }
@@ -131,10 +144,10 @@ class Loops {
     }
   }
 
-  // Whether it has numbers that fp16 does not have.
-  bool convert_slab() {
+  // How many threads have numbers that fp16 does not have in their pieces; more than kMostOutside where only tf32 will do.
+  uint32_t convert_slab() {
     const HalfWindow window = HalfWindow::of(call_.half, offset_);
-    HalvesSeen seen;
+    std::array<HalvesSeen, 64> seen;
     uint32_t found = 0;
     for (size_t at = 0; at < size_t{tiling_.slab_rows} * row_bytes_; at += 16) {
       uint32_t word[4];
@@ -142,15 +155,31 @@ class Loops {
       if (feed_ == Feed::half_from_8) {
         for (const uint32_t codes : word) found |= 0x80808080u - (~codes & call_.highest);
       } else {
-        to_halves(window, word, seen);
+        // The copy engine turns pieces of wide rows.
+        const size_t turned = swizzles_rows(feed_, tiling_.channels) ? at ^ (at / row_bytes_ % 8 * 16) : at;
+        to_halves(window, word, seen[turned / 16 % seen.size()]);
         std::memcpy(&slab_[at], word, sizeof word);
       }
     }
-    if (feed_ == Feed::half_from_8) return call_.highest != 0 && (found & 0x80808080u) != 0;
-    return seen.outside(window);
+    const auto above = [&](const HalvesSeen& one) { return one.above(window); };
+    if (feed_ == Feed::half_from_8)
+      return call_.highest != 0 && (found & 0x80808080u) != 0 ? kMostOutside + 1 : 0;
+    if (std::any_of(seen.begin(), seen.end(), above)) return kMostOutside + 1;
+    return static_cast<uint32_t>(
+        std::count_if(seen.begin(), seen.end(), [&](const HalvesSeen& one) { return one.below(window); }));
   }
 
-  void add(const Place& at, int32_t slab_first, uint32_t column, uint32_t chunk, float* sums) const {
+  // What fp16 lacks of a code of 16 bits, in a slab that is not converted.
+  float missing(const uint8_t* at) const {
+    uint16_t code = 0;
+    std::memcpy(&code, at, sizeof code);
+    const HalfWindow window = HalfWindow::of(call_.half, offset_);
+    return lies_below(window, code) ? missing_part(call_.half, window, offset_, code) : 0;
+  }
+
+  // The products of a result's row, or what fp16 lacks of them.
+  void add(const Place& at, int32_t slab_first, uint32_t column, uint32_t chunk, float* sums,
+           bool lacking) const {
     for (uint32_t tap = 0; tap < shape_.taps(); ++tap) {
       const uint32_t y = at.p * shape_.stride_h + static_cast<uint32_t>(shape_.row[tap / shape_.columns]),
                      x = at.q * shape_.stride_w + static_cast<uint32_t>(shape_.column[tap % shape_.columns]);
@@ -161,7 +190,9 @@ class Loops {
       const uint8_t* block = call_.image + (size_t{column * tiling_.chunks + chunk} * shape_.taps() + tap) *
                                                tiling_.block_bytes(feed_);
       for (uint32_t c = 0; c < tiling_.channels; ++c) {
-        const float a = operand(call_, feed_, &slab_[static_cast<size_t>(from) + c * feed_bytes(feed_)]);
+        const uint8_t* code = &slab_[static_cast<size_t>(from) + c * feed_bytes(feed_)];
+        const float a = lacking ? missing(code) : operand(call_, feed_, code);
+        if (lacking && a == 0) continue;
         for (uint32_t n = 0; n < tiling_.columns; ++n) {
           // One rounding, as products are exact.
           sums[n] = static_cast<float>(static_cast<double>(a) * weight(call_, feed_, block, n, c) + sums[n]);

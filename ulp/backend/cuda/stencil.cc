@@ -92,6 +92,8 @@ void prefer_half(const Operand& x, const FloatFormat& weight, Described& made) {
       2.0 * conv.images * conv.out_h * conv.out_w * conv.k * conv.c * conv.kernel_h * conv.kernel_w;
   const HalfFormat format = half_format(x.form().stored.codec);
   if (!feeds_tf32(made.feed) || operations < half_operations() || format.man > 10) return;
+  // Parts of a strided gradient have few taps: measured, converting slabs for them takes what their products save.
+  if (made.parts.size() > 1) return;
   const bool narrow = made.feed == Feed::tf32_from_8;
   if (narrow && format.top > 31) return;  // codes are in place in fp16 but for its specials
   const std::optional<int> weight_power = half_power(weight);
@@ -295,7 +297,8 @@ class StencilTask : public Task {
       case Feed::half_from_8:
         return "fp16, tiles with numbers outside of it again in tf32";
       case Feed::half_from_16:
-        return "fp16 in a window that follows the largest number, tiles with numbers outside again in tf32";
+        return "fp16 in a window that follows the largest number, tiles with many numbers outside again in "
+               "tf32";
       default:
         return feeds_tf32(feed) ? "tf32" : "bf16";
     }

@@ -80,19 +80,21 @@ void run_stencil(const StencilCall& call, Feed feed, const uint8_t* in, Stream s
       in, bytes, shape.in_c, uint64_t{shape.images} * shape.in_h * shape.in_w, call.tiling.channels,
       call.tiling.box_rows,
       swizzles_rows(feed, call.tiling.channels) ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE);
+  StencilCall filled = call;
+  filled.in = in;
   switch (feed) {
     case Feed::bf16_from_8:
-      return start_bf16_from_8(map, call, stream);
+      return start_bf16_from_8(map, filled, stream);
     case Feed::bf16:
-      return start_bf16(map, call, stream);
+      return start_bf16(map, filled, stream);
     case Feed::tf32_from_8:
-      return start_tf32_from_8(map, call, stream);
+      return start_tf32_from_8(map, filled, stream);
     case Feed::tf32_from_16:
-      return start_tf32_from_16(map, call, stream);
+      return start_tf32_from_16(map, filled, stream);
     case Feed::half_from_8:
-      return start_half_from_8(map, call, stream);
+      return start_half_from_8(map, filled, stream);
     case Feed::half_from_16:
-      return start_half_from_16(map, call, stream);
+      return start_half_from_16(map, filled, stream);
   }
 }
 

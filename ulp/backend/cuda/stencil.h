@@ -6,8 +6,9 @@
 // decodes its part into registers, from which tensor cores take it. Weights are decoded once, into blocks that lie as the tensor
 // cores read them. The same elements are always added in the same order, which depends on shapes and the number of processors.
 //
-// Products are exact: operands are of a type that holds all their numbers; or fp16, where tiles in which it does not hold one are left out
-// and done in tf32 by kernels that are started after it, and return at once where there are none.
+// Products are exact: operands are of a type that holds all their numbers; or fp16, where a few numbers of a tile that are too small for
+// it are multiplied by themselves, in fp32. Tiles with more, or others, that it does not hold are left out and done in tf32 by kernels
+// that are started after it, and return at once where there are none.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +29,7 @@ enum class Feed : uint8_t {
   tf32_from_8,   // codes of 8 and
   tf32_from_16,  // of 16 bits without specials, multiplied as tf32
   half_from_8,   // the same, multiplied as fp16 as far as
-  half_from_16,  // that has their exponents (stencil_half.h): tiles with other numbers are marked, for tf32 to do
+  half_from_16,  // that has their exponents (stencil_half.h): tiles with other numbers, but for a few, are for tf32 to do
 };
 // What operands are in the tensor core.
 enum class Product : uint8_t { bf16, tf32, fp16 };
@@ -43,6 +44,10 @@ constexpr uint32_t feed_bytes(Feed feed) {
 }
 // Whether the copy engine turns pieces of rows of so many channels.
 constexpr bool swizzles_rows(Feed feed, uint32_t channels) { return channels * feed_bytes(feed) == 128; }
+
+// Of 16 bits: how much a tile done in fp16 may have of numbers below its window. Pieces of eight channels of a slab go round 64
+// threads; how many threads have such numbers in theirs is counted, and the counts of all chunks are added up.
+inline constexpr uint32_t kMostOutside = 16;
 
 inline constexpr uint32_t kMostTaps = 5;   // along an axis
 inline constexpr uint32_t kMostParts = 9;  // of a gradient
@@ -146,6 +151,7 @@ struct StencilWeights {
 
 struct StencilCall {
   const uint8_t* image = nullptr;  // of weights
+  const uint8_t* in = nullptr;     // pixels; filled in by the launch
   StencilShape shape;
   StencilTiling tiling;
   WriteView out;
@@ -157,7 +163,7 @@ struct StencilCall {
   int32_t lowest = 0;                          // of the taps' offsets, in pixels
   int32_t offset[kMostTaps * kMostTaps] = {};  // of taps, in bytes of a slab
 
-  // Products in fp16 are not done, or not written, where a number is outside of what fp16 has: then the tile's mark is 1, else 0. In tf32
+  // Products in fp16 are not done, or not written, where too many numbers are outside of what fp16 has: then the tile's mark is 1, else 0. In tf32
   // marks, where there are any, say which tiles are to be done.
   uint8_t* marks = nullptr;     // of tiles
   uint32_t mark_shift = 0;      // a mark is for so many tiles one below the other, 2^this

@@ -1,6 +1,6 @@
 // Codes of 16 bits without specials as fp16, whose exponents do not go as far: in a window of 30 of them that moves with the tensor. A
 // code's bits are moved, so a number within the window becomes the same number times a power of two, always exactly; numbers
-// outside are noticed, and what they become has no meaning. Two codes to a word, in few of a GPU's instructions; on the host the same in plain ones.
+// outside are noticed. What those above become has no meaning; those below become 0 or less than they are, and what is missing is known. Two codes to a word, in few of a GPU's instructions; on the host the same in plain ones.
 #pragma once
 
 #include <cstdint>
@@ -77,12 +77,15 @@ struct HalvesSeen {
   uint32_t most = 0, least_less = 0xFFFFFFFFu;
 
   // Whether one of them lies outside.
-  ULP_HD constexpr bool outside(const HalfWindow& window) const {
+  ULP_HD constexpr bool above(const HalfWindow& window) const {
     const uint32_t high = most >> 16, low = most & 0xFFFFu;
-    const uint32_t high_less = least_less >> 16, low_less = least_less & 0xFFFFu;
-    return (high > low ? high : low) >= window.beyond ||
-           (high_less < low_less ? high_less : low_less) < window.first_less;
+    return (high > low ? high : low) >= window.beyond;
   }
+  ULP_HD constexpr bool below(const HalfWindow& window) const {
+    const uint32_t high_less = least_less >> 16, low_less = least_less & 0xFFFFu;
+    return (high_less < low_less ? high_less : low_less) < window.first_less;
+  }
+  ULP_HD constexpr bool outside(const HalfWindow& window) const { return above(window) || below(window); }
 };
 
 // 0 stays 0: it is below the window, and no number is below 0.
@@ -98,6 +101,22 @@ ULP_HD inline void to_halves(const HalfWindow& window, uint32_t (&word)[4], Halv
     word[i] = move_halves(window, word[i], first);
     word[i + 1] = move_halves(window, word[i + 1], second);
   }
+}
+
+// Of one code, what HalvesSeen knows of many.
+ULP_HD constexpr bool lies_below(const HalfWindow& window, uint32_t code) {
+  return (((code & 0x7FFFu) - 1) & 0xFFFFu) < window.first_less;
+}
+// What fp16 lacks of a code below the window, in fp32: always exact, of no longer a mantissa than the code's.
+ULP_HD inline float missing_part(const HalfFormat& format, const HalfWindow& window, uint32_t offset,
+                                 uint32_t code) {
+  const uint32_t magnitude = code & 0x7FFFu;
+  // In fp32's place fields are 127 - bias too low, in the window they are bias - 15 - offset too high.
+  const float whole = bits_float(magnitude << (23 - format.man)) * bits_float((127 + 112 - offset) << 23);
+  // Of the field just below, a number of fp16 without its leading bit; else 0.
+  const uint32_t moved = add_then_most(magnitude, window.lowered, 0) << window.shift & 0x7FFFu;
+  const float missing = whole - static_cast<float>(moved) * 0x1p-24f;
+  return (code & 0x8000u) != 0 ? -missing : missing;
 }
 
 // An fp32 number that is one of fp16 times 2^-112, which has fp16's exponent in fp32's place.

@@ -70,6 +70,34 @@ TEST(StencilHalf, EveryCodeInEveryWindowIsExactOrOutside) {
   }
 }
 
+// What fp16 has of a number below the window and what is missing make the number, and the missing part is as short as the number.
+TEST(StencilHalf, WhatIsMissingBelowTheWindowIsKnown) {
+  for (const std::string_view name : {"fp(6,9,0)", "fp(7,8,0)", "fp(6,9,3)"}) {
+    const Codes codes(name);
+    for (uint32_t offset = 0; offset < codes.windows(); ++offset) {
+      const HalfWindow window = HalfWindow::of(codes.half, offset);
+      const double factor = std::ldexp(1.0, codes.half.bias - 15 - static_cast<int>(offset));
+      size_t wrong = 0;
+      for (uint32_t code = 0; code < 0x10000u; ++code) {
+        const uint32_t field = (code & 0x7FFFu) >> codes.half.man;
+        const bool below = offset != 0 && (code & 0x7FFFu) != 0 && field <= offset;
+        wrong += lies_below(window, code) != below ? 1 : 0;
+        uint32_t word[4] = {0, 0, code << 16, 0};
+        HalvesSeen seen;
+        to_halves(window, word, seen);
+        wrong += seen.below(window) != below ? 1 : 0;
+        wrong += seen.above(window) != (field > offset + 30) ? 1 : 0;
+        if (!below) continue;
+        const float missing = missing_part(codes.half, window, offset, code);
+        wrong += half_value(word[2] >> 16) + missing != codes.value(code) * factor ? 1 : 0;
+        // Mantissas of products with those of fp16 fit fp32's.
+        wrong += (float_bits(missing) & ((1u << (23 - codes.half.man)) - 1)) != 0 ? 1 : 0;
+      }
+      EXPECT_EQ(wrong, 0u) << name << " offset " << offset;
+    }
+  }
+}
+
 // One that lies outside is noticed in any place and among any others.
 TEST(StencilHalf, NothingHidesANumberOutside) {
   const Codes codes("fp(6,9,0)");

@@ -8,6 +8,7 @@
 #include "ulp/backend/cuda/stencil_device.h"
 #include "ulp/backend/cuda/stencil_encode.h"
 #include "ulp/backend/cuda/stencil_launch.h"
+#include "ulp/backend/cuda/stencil_outside.h"
 
 namespace ulp::cuda {
 
@@ -72,64 +73,6 @@ struct FeedPart {
   }
 };
 
-// Two warps look for numbers that fp16 does not have; codes of 16 bits they also convert, where they lie.
-constexpr uint32_t kConverters = 64;
-template <Feed feed, int kPieces>
-class Converter {
- public:
-  __device__ Converter(const StencilCall& call, uint32_t offset)
-      : window_(HalfWindow::of(call.half, offset)), highest_(call.highest) {}
-
-  // The pieces of 16 bytes from `at`, the thread's first, to `end`. Whether one of this thread's has such a number.
-  __device__ bool convert(uint32_t at, uint32_t end) const {
-    constexpr uint32_t kNext = kConverters * 16;
-    HalvesSeen seen;
-    uint32_t found = 0;
-    if (feed == Feed::half_from_8 && highest_ == 0) return false;
-    // Several are under way at a time.
-    for (; at + (kPieces - 1) * kNext < end; at += kPieces * kNext) several<kPieces>(at, seen, found);
-    for (; at < end; at += kNext) several<1>(at, seen, found);
-    return feed == Feed::half_from_8 ? (found & 0x80808080u) != 0 : seen.outside(window_);
-  }
-
- private:
-  template <int n>
-  __device__ void several(uint32_t at, HalvesSeen& seen, uint32_t& found) const {
-    constexpr uint32_t kNext = kConverters * 16;
-    uint32_t word[n][4];
-#pragma unroll
-    for (int i = 0; i < n; ++i) {
-      asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
-                   : "=r"(word[i][0]), "=r"(word[i][1]), "=r"(word[i][2]), "=r"(word[i][3])
-                   : "r"(at + static_cast<uint32_t>(i) * kNext)
-                   : "memory");
-    }
-#pragma unroll
-    for (int i = 0; i < n; ++i) {
-      if constexpr (feed == Feed::half_from_8) {
-        // Of a byte without its sign nothing is missing: then 0x80 - 0 has the highest bit.
-#pragma unroll
-        for (int k = 0; k < 4; ++k) found |= 0x80808080u - (~word[i][k] & highest_);
-      } else {
-        to_halves(window_, word[i], seen);
-        asm volatile("st.shared.v4.b32 [%4], {%0,%1,%2,%3};" ::"r"(word[i][0]), "r"(word[i][1]),
-                     "r"(word[i][2]), "r"(word[i][3]), "r"(at + static_cast<uint32_t>(i) * kNext)
-                     : "memory");
-      }
-    }
-  }
-
-  HalfWindow window_;
-  uint32_t highest_;
-};
-
-// What a thread knows of one of its rows.
-struct StencilRow {
-  uint32_t at;     // in the slab, in bytes: its part of the pixel itself
-  uint32_t valid;  // taps that lie in the image
-  uint32_t pixel;  // of the result; all ones: none
-};
-
 template <int kColumns, int kRowTiles, Feed feed, int kChannels>
 __global__ void __launch_bounds__(kStencilThreads, kColumns* kRowTiles <= 64 ? 2 : 1)
     stencil_kernel(const __grid_constant__ CUtensorMap map, const __grid_constant__ StencilCall call) {
@@ -152,7 +95,7 @@ __global__ void __launch_bounds__(kStencilThreads, kColumns* kRowTiles <= 64 ? 2
   const uint32_t zeros = slab_base + slabs * slab_bytes, barriers = zeros + 128;
   const uint32_t full_block = barriers, empty_block = full_block + 8 * stages;
   const uint32_t full_slab = empty_block + 8 * stages, empty_slab = full_slab + 8 * slabs;
-  // Of fp16: slabs that are converted, and for each of their warps whether it found numbers that fp16 does not have.
+  // Of fp16: slabs that are converted, and for each of their warps what it found of numbers that fp16 does not have.
   const uint32_t ready_slab = empty_slab + 8 * slabs, found_outside = ready_slab + 8 * slabs;
   if (threadIdx.x == 0) {
     for (uint32_t i = 0; i < stages; ++i) {
@@ -253,13 +196,13 @@ __global__ void __launch_bounds__(kStencilThreads, kColumns* kRowTiles <= 64 ? 2
         for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
           barrier_wait(full_slab + 8 * slab, phase);
           const uint32_t at = slab_base + slab * slab_bytes;
-          const bool outside = converter.convert(at + thread * 16, at + tiling.slab_rows * kRowBytes);
+          const uint32_t found = converter.convert(at + thread * 16, at + tiling.slab_rows * kRowBytes);
           // What is copied here next comes after what these threads wrote.
           proxy_fence();
-          const uint32_t any = __any_sync(0xFFFFFFFFu, outside) != 0 ? 1 : 0;
           __syncwarp();
           if (thread % 32 == 0) {
-            asm volatile("st.shared.b32 [%0], %1;" ::"r"(found_outside + 8 * slab + thread / 32 * 4), "r"(any)
+            asm volatile("st.shared.b32 [%0], %1;" ::"r"(found_outside + 8 * slab + thread / 32 * 4),
+                         "r"(found)
                          : "memory");
             barrier_arrive(ready_slab + 8 * slab);
           }
@@ -320,7 +263,8 @@ __global__ void __launch_bounds__(kStencilThreads, kColumns* kRowTiles <= 64 ? 2
     uint32_t a[2][kSteps][4];
     uint32_t held = 0xFFFFFFFFu;  // the block that is read, to be given back
     int adds = 0;
-    uint32_t outside = 0;  // not 0: the tile has a number that fp16 does not have
+    uint32_t outside = 0;  // how much the tile has of numbers that fp16 does not have
+    uint32_t where = 0;    // which chunks have them, a bit for every 32nd
     const uint32_t nothing = zeros + t * kPartBytes;
     const auto feed_tile = [&](uint32_t tap, uint32_t moved, int m, uint32_t(&to)[kSteps][4]) {
 #pragma unroll
@@ -360,7 +304,8 @@ __global__ void __launch_bounds__(kStencilThreads, kColumns* kRowTiles <= 64 ? 2
                      : "=r"(first), "=r"(second)
                      : "r"(found_outside + 8 * slab)
                      : "memory");
-        outside |= first | second;
+        outside += first + second;
+        where |= first + second != 0 ? 1u << chunk % 32 : 0;
       } else {
         barrier_wait(full_slab + 8 * slab, slab_phase);
       }
@@ -414,10 +359,21 @@ __global__ void __launch_bounds__(kStencilThreads, kColumns* kRowTiles <= 64 ? 2
     first_tile = false;
     if constexpr (kHalf) {
       if (threadIdx.x == 0) {
-        call.marks[tile] = outside != 0 ? 1 : 0;
-        if (outside != 0) *call.marked = 1;
+        call.marks[tile] = outside > kMostOutside ? 1 : 0;
+        if (outside > kMostOutside) *call.marked = 1;
       }
-      if (outside != 0) continue;
+      if (outside > kMostOutside) continue;
+      if constexpr (feed == Feed::half_from_16) {
+        for (uint32_t chunk = 0; chunk < chunks && where != 0; ++chunk) {
+          if ((where >> chunk % 32 & 1) == 0) continue;
+          uint32_t image, p, q;
+          const int32_t first = pixel_of(tile_first, image, p, q) + call.lowest;
+          const uint8_t* blocks =
+              call.image + (size_t{tile % tiling.column_tiles} * chunks + chunk) * taps * kBlockBytes;
+          add_below<kColumns, kRowTiles, kChannels>(call, offset, static_cast<uint32_t>(first), chunk, blocks,
+                                                    t, rows, sums);
+        }
+      }
       // What sums lack, a power of two.
       const float factor =
           bits_float(static_cast<uint32_t>(static_cast<int32_t>(offset) - call.half_power + 127) << 23);
