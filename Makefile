@@ -60,7 +60,7 @@ asan tsan: packages
 
 cuda: packages
 	@cmake --preset cuda $(CMAKE_FLAGS) > build/configure-cuda.log 2>&1 || (cat build/configure-cuda.log; exit 1)
-	cmake --build --preset cuda -j $(JOBS)
+	cmake --build --preset cuda -j $(JOBS) $(if $(TARGET),--target $(TARGET))
 
 tidy: all
 	@$(PACKAGES) tools/packages-check.txt

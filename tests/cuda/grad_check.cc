@@ -46,9 +46,9 @@ std::vector<uint8_t> small_codes(const Format& format, size_t count, uint32_t se
 
 class GradBench {
  public:
-  GradBench(const Grad& work, bool may_be_wide)
+  explicit GradBench(const Grad& work)
       : work_(work),
-        call_(described(work, may_be_wide)),
+        call_(described(work)),
         elements_(uint64_t{call_.shape.out_c} * call_.shape.taps() * call_.shape.in_c),
         in_codes_(codes(work.in, size_t{work.conv.images} * work.conv.h * work.conv.w * work.conv.c, 1)),
         out_codes_(codes(work.out, call_.shape.results() * work.conv.k, 2)),
@@ -88,21 +88,20 @@ class GradBench {
   double worst() const { return worst_; }
   std::string title() const {
     const StencilConv& conv = work_.conv;
-    return fmt::format("weight gradient {} {} x {} as {}{}, {} images of {}x{}, {} to {} channels",
-                       work_.name, work_.in.name, work_.out.name, call_.tiling.wide ? "wide " : "",
-                       work_.tf32 ? "tf32" : "bf16", conv.images, conv.h, conv.w, conv.c, conv.k);
+    return fmt::format("weight gradient {} {} x {} as {}, {} images of {}x{}, {} to {} channels", work_.name,
+                       work_.in.name, work_.out.name, work_.tf32 ? "tf32" : "bf16", conv.images, conv.h,
+                       conv.w, conv.c, conv.k);
   }
-  bool wide() const { return call_.tiling.wide; }
 
  private:
-  static GradCall described(const Grad& work, bool may_be_wide) {
+  static GradCall described(const Grad& work) {
     GradCall call;
     call.shape = forward_part(work.conv).shape;
     call.tf32 = work.tf32;
     call.in_bytes = work.in.bits() / 8;
     call.out_bytes = work.out.bits() / 8;
-    const auto tiling = make_grad_tiling(call.shape, call.in_bytes, call.out_bytes, work.tf32,
-                                         stencil_processors(), may_be_wide);
+    const auto tiling =
+        make_grad_tiling(call.shape, call.in_bytes, call.out_bytes, work.tf32, stencil_processors());
     if (!tiling) fail("grad_check", "{} does not fit", work.name);
     call.tiling = *tiling;
     return call;
@@ -180,28 +179,23 @@ std::vector<Grad> checked() {
 int check_grads() {
   int failures = 0;
   for (const Grad& work : checked()) {
-    // As plans cut it; where that is wide, also as if it could not be.
-    for (const bool may_be_wide : {true, false}) {
-      GradBench bench(work, may_be_wide);
-      const std::string wrong = bench.wrong();
-      if (!wrong.empty()) ++failures;
-      fmt::print("{} {}: error {:.4f} of allowed{}\n", wrong.empty() ? "PASS" : "FAIL", bench.title(),
-                 bench.worst(), wrong);
-      std::fflush(stdout);
-      if (!bench.wide()) break;
-    }
+    GradBench bench(work);
+    const std::string wrong = bench.wrong();
+    if (!wrong.empty()) ++failures;
+    fmt::print("{} {}: error {:.4f} of allowed{}\n", wrong.empty() ? "PASS" : "FAIL", bench.title(),
+               bench.worst(), wrong);
+    std::fflush(stdout);
   }
   return failures;
 }
 
 void time_grads() {
-  const auto time = [](const Grad& work, bool may_be_wide) {
-    GradBench bench(work, may_be_wide);
+  const auto time = [](const Grad& work) {
+    GradBench bench(work);
     const double ms = milliseconds([&] { bench.sum(); }), adding = milliseconds([&] { bench.add(); });
-    fmt::print("{} {}: {:.4f} ms, {:.0f} TFLOP/s, adding pieces {:.4f} ms\n", may_be_wide ? "*" : " ",
-               bench.title(), ms, bench.operations() / ms * 1e-9, adding);
+    fmt::print("* {}: {:.4f} ms, {:.0f} TFLOP/s, adding pieces {:.4f} ms\n", bench.title(), ms,
+               bench.operations() / ms * 1e-9, adding);
     std::fflush(stdout);
-    return bench.wide();
   };
   for (uint32_t layer = 0; layer < 4; ++layer) {
     const uint32_t c = 64u << layer, size = 32u >> layer;
@@ -213,8 +207,7 @@ void time_grads() {
     for (const auto& [name, conv] : convs) {
       for (const Pair& pair : kPairs) {
         if (conv.stride_h > 1 && pair.in.name == kBf16.name && pair.tf32) continue;
-        const Grad work{name, conv, pair.in, pair.out, pair.tf32};
-        if (time(work, true)) time(work, false);
+        time({name, conv, pair.in, pair.out, pair.tf32});
       }
     }
   }

@@ -105,8 +105,8 @@ void run_grad(const GradCall& call, const uint8_t* in, const uint8_t* grad, Stre
   (call.tf32 ? start_grad_tf32 : start_grad)(
       describe_rows(in, call.in_bytes, shape.in_c, uint64_t{shape.images} * shape.in_h * shape.in_w,
                     tiling.inputs, tiling.slab_rows / boxes, swizzle_of(tiling.inputs * call.in_bytes)),
-      describe_rows(grad, call.out_bytes, shape.out_c, shape.results(), tiling.outputs,
-                    grad_rows(tiling.wide), swizzle_of(tiling.outputs * call.out_bytes)),
+      describe_rows(grad, call.out_bytes, shape.out_c, shape.results(), tiling.outputs, kGradPixels,
+                    swizzle_of(tiling.outputs * call.out_bytes)),
       call, stream);
 }
 

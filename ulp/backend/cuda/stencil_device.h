@@ -163,6 +163,17 @@ struct Mma<128, Product::bf16> {
 };
 
 template <>
+struct Mma<16, Product::tf32> {
+  __device__ static void run(float (&d)[8], const uint32_t (&a)[4], uint64_t b, int adds) {
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, %13, 0; wgmma.mma_async.sync.aligned.m64n16k8.f32.tf32.tf32 "
+        "{%0,%1,%2,%3,%4,%5,%6,%7}, {%8,%9,%10,%11}, %12, p, 1, 1;}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds));
+  }
+};
+
+template <>
 struct Mma<32, Product::tf32> {
   __device__ static void run(float (&d)[16], const uint32_t (&a)[4], uint64_t b, int adds) {
     asm volatile(

@@ -234,7 +234,7 @@ void complete_tf32(GradCall& call, const QuickCodec& in, const QuickCodec& out) 
 }  // namespace
 
 std::optional<GradTiling> make_grad_tiling(const StencilShape& shape, uint32_t in_bytes, uint32_t out_bytes,
-                                           bool tf32, uint32_t processors, bool may_be_wide) {
+                                           bool tf32, uint32_t processors) {
   const std::optional<uint32_t> rows = slab_rows(shape, kGradPixels);
   if (!rows) return std::nullopt;
   const auto width = [](uint32_t channels) { return channels > 32 ? 64u : channels > 16 ? 32u : 16u; };
@@ -252,24 +252,15 @@ std::optional<GradTiling> make_grad_tiling(const StencilShape& shape, uint32_t i
   const uint32_t boxes = (*rows + 255) / 256, each = (*rows + boxes - 1) / boxes;
   tiling.slab_rows = (each + 7) / 8 * 8 * boxes;
   if (tiling.slab_rows > 0xFFFF) return std::nullopt;  // tables have 16 bits for a row
-  const auto fill = [&](bool wide) {
-    const auto whole = [](size_t bytes) { return (bytes + 1023) / 1024 * 1024; };
-    const size_t stage = whole(size_t{tiling.slab_rows} * tiling.inputs * in_bytes) +
-                         whole(size_t{grad_rows(wide)} * tiling.outputs * out_bytes) +
-                         grad_table(wide) * sizeof(uint32_t);
-    // Gradients as operands, a row of zeros, barriers.
-    const size_t copy = size_t{kGradPixels} * tiling.outputs * (tf32 ? 4 : 2) * (wide ? kGradTaps : 1);
-    const size_t beside = grad_copies(wide) * copy + 16 + 1024;
-    if (beside + 2 * stage > kShared) return false;
-    tiling.wide = wide;
-    tiling.stages = static_cast<uint32_t>(std::min<size_t>((kShared - beside) / stage, kMostGradStages));
-    tiling.shared = beside + tiling.stages * stage;
-    return true;
-  };
-  const bool in_line = shape.stride_w == 1 && shape.out_w == shape.in_w && shape.columns == 3 &&
-                       shape.column[0] == -1 && shape.column[1] == 0 && shape.column[2] == 1;
-  if (may_be_wide && tf32 && in_line && tiling.inputs == 64 && fill(true)) return tiling;
-  if (!fill(false)) return std::nullopt;
+  const auto whole = [](size_t bytes) { return (bytes + 1023) / 1024 * 1024; };
+  const size_t stage = whole(size_t{tiling.slab_rows} * tiling.inputs * in_bytes) +
+                       whole(size_t{kGradPixels} * tiling.outputs * out_bytes) +
+                       kGradPixels * sizeof(uint32_t);
+  // Gradients as operands, a row of zeros, barriers.
+  const size_t beside = size_t{kGradCopies} * kGradPixels * tiling.outputs * (tf32 ? 4 : 2) + 16 + 1024;
+  if (beside + 2 * stage > kShared) return std::nullopt;
+  tiling.stages = static_cast<uint32_t>(std::min<size_t>((kShared - beside) / stage, kMostGradStages));
+  tiling.shared = beside + tiling.stages * stage;
   return tiling;
 }
 

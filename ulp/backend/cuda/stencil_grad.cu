@@ -48,14 +48,14 @@ template <int kInBytes, int kOutBytes, int kInputs, int kOutputs>
 __global__ void __launch_bounds__(kGradThreads, 1)
     grad_kernel(const __grid_constant__ CUtensorMap in_map, const __grid_constant__ CUtensorMap out_map,
                 const __grid_constant__ GradCall call) {
-  using Block = GradBlock<kInBytes, kOutBytes, kInputs, kOutputs, 2, false>;
+  using Block = GradBlock<kInBytes, kOutBytes, kInputs, kOutputs, 2>;
   constexpr int kUnits = Block::kUnits, kBlocks = Block::kBlocks, kSteps = kGradPixels / 16;
   extern __shared__ __align__(1024) uint8_t memory[];
   const Block block(call, memory);
 
   if (threadIdx.x >= kSummers) {
     fewer_registers<56>();
-    block.serve(in_map, out_map, [&](uint32_t, uint32_t from, uint32_t to, uint32_t worker) {
+    block.serve(in_map, out_map, [&](uint32_t from, uint32_t to, uint32_t worker) {
       constexpr uint32_t kPieces = Block::kOutRow / 16;
       for (uint32_t i = worker; i < kGradPixels * kPieces; i += Block::kConverters) {
         convert_gradient<kOutBytes, kOutputs>(call, from, to, i % kGradPixels, i / kGradPixels);

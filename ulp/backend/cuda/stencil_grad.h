@@ -15,11 +15,7 @@ namespace ulp::cuda {
 
 inline constexpr uint32_t kGradPixels = 64;  // of a tile
 inline constexpr uint32_t kGradTaps = 3;     // along an axis, at most
-inline constexpr uint32_t kGradHalo = 8;     // pixels on either side of a tile whose gradients wide ones have
-// What a tile takes, or is: copies of its gradients as operands, pixels of gradients, words of the table of its pixels.
-constexpr uint32_t grad_copies(bool wide) { return wide ? 2 : 4; }
-constexpr uint32_t grad_rows(bool wide) { return kGradPixels + (wide ? 2 * kGradHalo : 0); }
-constexpr uint32_t grad_table(bool wide) { return kGradPixels + (wide ? 4 : 0); }
+inline constexpr uint32_t kGradCopies = 4;   // of a tile's gradients as the tensor core reads them
 
 struct GradTiling {
   uint32_t inputs = 64;   // channels of the input that a block sums for: 16, 32 or 64
@@ -30,9 +26,6 @@ struct GradTiling {
   uint32_t each = 1;
   uint32_t slab_rows = 0;  // of the input, a multiple of 8
   uint32_t stages = 4;
-  // The three taps of a row are columns of one product: the input is the same for all, gradients are moved by a pixel instead, and are
-  // three times as many columns. For 64 inputs, three columns of taps, and rows as long as the input's.
-  bool wide = false;
   size_t shared = 0;
 
   constexpr uint32_t grid() const { return input_tiles * output_tiles * pieces; }
@@ -56,9 +49,9 @@ struct GradCall {
   int32_t lowest = 0;
 };
 
-// Nothing where it does not fit. Wide if it can be and may be.
+// Nothing where it does not fit.
 std::optional<GradTiling> make_grad_tiling(const StencilShape& shape, uint32_t in_bytes, uint32_t out_bytes,
-                                           bool tf32, uint32_t processors, bool may_be_wide = true);
+                                           bool tf32, uint32_t processors);
 // Fills in what follows the widths of codes, from their codecs; where bf16 is multiplied that of bf16 does not matter.
 void complete(GradCall& call, const QuickCodec& in, const QuickCodec& out);
 

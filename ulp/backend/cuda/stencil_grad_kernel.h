@@ -46,16 +46,14 @@ struct Ring {
   }
 };
 
-// A block's shared memory and its part of the work. kCopied: bytes of a gradient's element as the tensor core reads it. kWide: as
-// GradTiling has it.
-template <int kInBytes, int kOutBytes, int kInputs, int kOutputs, int kCopied, bool kWide>
+// A block's shared memory and its part of the work. kCopied: bytes of a gradient's element as the tensor core reads it.
+template <int kInBytes, int kOutBytes, int kInputs, int kOutputs, int kCopied>
 struct GradBlock {
   static constexpr uint32_t kInRow = kInputs * kInBytes, kOutRow = kOutputs * kOutBytes;
-  static constexpr uint32_t kCopies = grad_copies(kWide), kTable = grad_table(kWide);
-  static constexpr uint32_t kCopyBytes = kGradPixels * kOutputs * kCopied * (kWide ? kGradTaps : 1);
-  static constexpr uint32_t kGradRows = grad_rows(kWide);
-  static constexpr uint32_t kGradBytes = (kGradRows * kOutRow + 1023) / 1024 * 1024;
-  static constexpr uint32_t kConverters = kWide ? 96 : 64;  // threads that convert gradients
+  static constexpr uint32_t kCopies = kGradCopies;
+  static constexpr uint32_t kCopyBytes = kGradPixels * kOutputs * kCopied;
+  static constexpr uint32_t kGradBytes = (kGradPixels * kOutRow + 1023) / 1024 * 1024;
+  static constexpr uint32_t kConverters = 64;  // threads that convert gradients
   // Sixteen channels under one tap are a warp's rows of a product, four warps' a product's.
   static constexpr int kUnits = kInputs / 16, kBlocks = (3 * kUnits + 3) / 4;
 
@@ -76,7 +74,7 @@ struct GradBlock {
     base = shared_address(memory);
     copies = base + stages * stage_bytes;
     tables = copies + kCopies * kCopyBytes;
-    zeros = tables + stages * kTable * 4;
+    zeros = tables + stages * kGradPixels * 4;
     full = zeros + 16;
     empty = full + 8 * stages;
     ready = empty + 8 * stages;
@@ -119,42 +117,34 @@ struct GradBlock {
   }
 
   // By one thread.
-  __device__ __forceinline__ void copy_tile(const CUtensorMap& in_map, const CUtensorMap& out_map,
-                                            uint32_t tile, int32_t first, uint32_t stage) const {
+  __device__ __forceinline__ void copy_tiles(const CUtensorMap& in_map, const CUtensorMap& out_map) const {
     const uint32_t slab_rows = call.tiling.slab_rows;
-    barrier_expect(full + 8 * stage, slab_rows * kInRow + kGradRows * kOutRow);
-    const uint32_t at = base + stage * stage_bytes;
     // A copy takes 256 rows.
     const uint32_t boxes = (slab_rows + 255) / 256, rows = slab_rows / boxes;
-    for (uint32_t box = 0; box < boxes; ++box) {
-      copy_box(at + box * rows * kInRow, &in_map, static_cast<int32_t>(first_in()),
-               first + static_cast<int32_t>(box * rows), full + 8 * stage);
-    }
-    copy_box(at + in_bytes, &out_map, static_cast<int32_t>(first_out()),
-             static_cast<int32_t>(tile * kGradPixels) - (kWide ? static_cast<int32_t>(kGradHalo) : 0),
-             full + 8 * stage);
-  }
-
-  __device__ __forceinline__ void copy_tiles(const CUtensorMap& in_map, const CUtensorMap& out_map) const {
     Ring stage{0, 1};
     for (uint32_t tile = begin; tile < end; ++tile) {
       uint32_t p, q;
       const int32_t first = pixel_of(tile * kGradPixels, p, q) + call.lowest;
       barrier_wait(empty + 8 * stage.at, stage.phase);
-      copy_tile(in_map, out_map, tile, first, stage.at);
+      const uint32_t come = full + 8 * stage.at, at = base + stage.at * stage_bytes;
+      barrier_expect(come, slab_rows * kInRow + kGradPixels * kOutRow);
+      for (uint32_t box = 0; box < boxes; ++box) {
+        copy_box(at + box * rows * kInRow, &in_map, static_cast<int32_t>(first_in()),
+                 first + static_cast<int32_t>(box * rows), come);
+      }
+      copy_box(at + in_bytes, &out_map, static_cast<int32_t>(first_out()),
+               static_cast<int32_t>(tile * kGradPixels), come);
       stage.advance(stages);
     }
   }
 
-  // Where in the slab a pixel of the output is, and which taps lie in the image. Where blocks are wide, also of which pixels the first
-  // and the last column of taps do, 64 bits each; and the same warp has tiles copied.
-  __device__ __forceinline__ void make_tables(const CUtensorMap& in_map, const CUtensorMap& out_map,
-                                              uint32_t lane) const {
+  // Where in the slab a pixel of the output is, and which taps lie in the image.
+  __device__ __forceinline__ void make_tables(uint32_t lane) const {
     const StencilShape& shape = call.shape;
     const auto results = static_cast<uint32_t>(shape.results());
     Ring stage{0, 1};
     for (uint32_t tile = begin; tile < end; ++tile) {
-      uint32_t entry[kGradPixels / 32], left[kGradPixels / 32], right[kGradPixels / 32];
+      uint32_t entry[kGradPixels / 32];
       int32_t first = 0;
 #pragma unroll
       for (uint32_t k = 0; k < kGradPixels / 32; ++k) {
@@ -175,39 +165,25 @@ struct GradBlock {
         }
         // Taps that there are not are asked for by nobody.
         entry[k] = result < results ? static_cast<uint32_t>(pixel - first) | all : 0;
-        if constexpr (kWide) {
-          left[k] = __ballot_sync(0xFFFFFFFFu, (across & 1) != 0);
-          right[k] = __ballot_sync(0xFFFFFFFFu, (across & 4) != 0);
-        }
       }
       barrier_wait(empty + 8 * stage.at, stage.phase);
-      uint32_t* table = reinterpret_cast<uint32_t*>(memory + (tables - base)) + stage.at * kTable;
+      uint32_t* table = reinterpret_cast<uint32_t*>(memory + (tables - base)) + stage.at * kGradPixels;
 #pragma unroll
       for (uint32_t k = 0; k < kGradPixels / 32; ++k) table[32 * k + lane] = entry[k];
-      if constexpr (kWide) {
-        if (lane == 0) {
-#pragma unroll
-          for (uint32_t k = 0; k < kGradPixels / 32; ++k) {
-            table[kGradPixels + k] = left[k];
-            table[kGradPixels + 2 + k] = right[k];
-          }
-          copy_tile(in_map, out_map, tile, first, stage.at);
-        }
-      }
       __syncwarp();
       if (lane == 0) barrier_arrive(full + 8 * stage.at);
       stage.advance(stages);
     }
   }
 
-  // convert(stage, from, to, worker): a tile's gradients; workers are numbered from 0 to kConverters.
+  // convert(from, to, worker): a tile's gradients; workers are numbered from 0 to kConverters.
   template <class Convert>
   __device__ __forceinline__ void convert_tiles(uint32_t worker, const Convert& convert) const {
     Ring stage{0, 0}, copy{0, 1};
     for (uint32_t tile = begin; tile < end; ++tile) {
       barrier_wait(full + 8 * stage.at, stage.phase);
       barrier_wait(used + 8 * copy.at, copy.phase);
-      convert(stage.at, base + stage.at * stage_bytes + in_bytes, copies + copy.at * kCopyBytes, worker);
+      convert(base + stage.at * stage_bytes + in_bytes, copies + copy.at * kCopyBytes, worker);
       asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
       __syncwarp();
       if (worker % 32 == 0) {
@@ -224,10 +200,10 @@ struct GradBlock {
   __device__ __forceinline__ void serve(const CUtensorMap& in_map, const CUtensorMap& out_map,
                                         const Convert& convert) const {
     const uint32_t thread = threadIdx.x - kSummers;
-    if (!kWide && thread == 0) {
+    if (thread == 0) {
       copy_tiles(in_map, out_map);
-    } else if (thread / 32 == (kWide ? 0 : 1)) {
-      make_tables(in_map, out_map, thread % 32);
+    } else if (thread / 32 == 1) {
+      make_tables(thread % 32);
     } else if (thread >= 128 - kConverters) {
       convert_tiles(thread - (128 - kConverters), convert);
     }
@@ -264,7 +240,7 @@ struct GradBlock {
   // The table's entry of a pixel of a stage's tile.
   __device__ __forceinline__ uint32_t entry_of(uint32_t stage, uint32_t pixel) const {
     uint32_t entry;
-    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(entry) : "r"(tables + (stage * kTable + pixel) * 4));
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(entry) : "r"(tables + (stage * kGradPixels + pixel) * 4));
     return entry;
   }
 
