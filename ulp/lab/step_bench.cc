@@ -202,18 +202,18 @@ std::string mebi_text(size_t bytes) { return fmt::format("{:.1f} MiB", static_ca
 
 std::string kernels_text(const StepBench& bench) {
   TextTable table;
-  table.columns = {{"operator", true}, {"kernel", true}, {"ms"},      {"share"},     {"calls"},
-                   {"GB/s"},           {"of copy"},      {"TFLOP/s"}, {"of product"}};
+  table.columns = {{"operator", true}, {"kernel", true}, {"operands", true}, {"ms"},      {"share"},
+                   {"calls"},          {"GB/s"},         {"of copy"},        {"TFLOP/s"}, {"of product"}};
   double all = 0;
   for (const KernelTime& kernel : bench.kernels) all += kernel.seconds;
   const Ceilings ceilings = bench.ceilings.value_or(Ceilings{});
   for (const KernelTime& kernel : bench.kernels) {
     const double gbs = 1e-9 * kernel.bytes / kernel.seconds,
                  tflops = 1e-12 * kernel.operations / kernel.seconds;
-    table.rows.push_back({kernel.op, kernel.kernel, fmt::format("{:.3f}", 1e3 * kernel.seconds),
-                          share_text(kernel.seconds, all), fmt::format("{}", kernel.calls), rate_text(gbs),
-                          share_text(gbs, ceilings.copy_gbs), rate_text(tflops),
-                          share_text(tflops, ceilings.product_tflops)});
+    table.rows.push_back({kernel.op, kernel.kernel, kernel.formats,
+                          fmt::format("{:.3f}", 1e3 * kernel.seconds), share_text(kernel.seconds, all),
+                          fmt::format("{}", kernel.calls), rate_text(gbs), share_text(gbs, ceilings.copy_gbs),
+                          rate_text(tflops), share_text(tflops, ceilings.product_tflops)});
   }
   return fmt::format(
       "\nBy kernel, in {} more steps timed one by one: {:.2f} ms of a step's {:.2f} (medians)\n\n{}",
@@ -311,6 +311,7 @@ std::string step_bench_json(const StepBench& bench) {
   for (const KernelTime& kernel : bench.kernels) {
     json["kernels"].push_back({{"op", kernel.op},
                                {"kernel", kernel.kernel},
+                               {"operands", kernel.formats},
                                {"ms", 1e3 * kernel.seconds},
                                {"share", kernel.seconds / all},
                                {"calls", kernel.calls},

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -105,6 +106,26 @@ TEST(StepBench, KernelsAddUpToTheStep) {
   }
   EXPECT_EQ(bytes, bench.work.bytes);
   EXPECT_EQ(operations, bench.work.operations);
+}
+
+// What each format costs: products of one operator and kernel have a line for each pair of operands' formats.
+TEST(StepBench, ProductsAreApartByFormat) {
+  StepBenchOptions options = small("resnet8");
+  options.config.policy = "size:0.5";
+  const StepBench bench = run(options);
+  std::set<std::string> forward;
+  uint64_t calls = 0;
+  for (const KernelTime& kernel : bench.kernels) {
+    EXPECT_EQ(kernel.formats.empty(), kernel.operations == 0) << kernel.op;
+    if (kernel.op != "conv2d") continue;
+    forward.insert(kernel.formats);
+    calls += kernel.calls;
+  }
+  EXPECT_TRUE(forward.contains("fp(4,3,4) x fp(4,3,4)") || forward.contains("fp(6,9,0) x fp(6,9,0)"));
+  EXPECT_GE(forward.size(), 2u);
+  EXPECT_EQ(calls, 9u);
+  const Json json = Json::parse(step_bench_json(bench));
+  EXPECT_EQ(json.at("kernels").at(0).at("operands"), bench.kernels[0].formats);
 }
 
 TEST(StepBench, IsReported) {

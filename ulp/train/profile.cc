@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "ulp/base/error.h"
@@ -72,6 +73,17 @@ double product_operations(const Plan& plan, const PlanStep& step) {
   return 2 * static_cast<double>(pairs);
 }
 
+std::string product_formats(const Plan& plan, const PlanStep& step) {
+  const Graph& graph = plan.graph();
+  const Node& node = graph[step.roots[0]];
+  if (multiply_adds(graph, node) == 0 || node.in.size() < 2) return "";
+  const auto name = [&](TensorId id) {
+    const TensorFormat& format = plan.formats()[static_cast<size_t>(id.index)];
+    return storage_name(format.operand.value_or(format.storage));
+  };
+  return name(node.in[0]) + " x " + name(node.in[1]);
+}
+
 StepWork step_work(const Plan& plan, int64_t micro_batches) {
   StepWork work;
   for (const PlanStep& step : plan.steps()) {
@@ -86,7 +98,7 @@ std::vector<KernelTime> profile_steps(Engine& engine, StepClock& clock, int64_t 
                                       const std::function<void()>& train) {
   if (count < 1) fail("profile", "the number of steps must be positive, got {}", count);
   const Plan& plan = engine.training_plan();
-  using Key = std::pair<std::string_view, std::string_view>;
+  using Key = std::tuple<std::string_view, std::string_view, std::string>;
   std::map<Key, std::vector<KernelTime>>
       found;  // of each step in which it ran: a step that is skipped updates nothing
   const Timed timed(engine, clock);
@@ -99,7 +111,8 @@ std::vector<KernelTime> profile_steps(Engine& engine, StepClock& clock, int64_t 
       if (times[at].runs == 0) continue;
       const PlanStep& step = plan.steps()[at];
       const auto runs = static_cast<double>(times[at].runs);
-      KernelTime& kernel = now[{plan.graph()[step.roots[0]].op->name, step.kernel->name}];
+      KernelTime& kernel =
+          now[{plan.graph()[step.roots[0]].op->name, step.kernel->name, product_formats(plan, step)}];
       kernel.seconds += times[at].seconds;
       kernel.calls += times[at].runs;
       kernel.bytes += runs * static_cast<double>(moved_bytes(plan, step));
@@ -110,8 +123,7 @@ std::vector<KernelTime> profile_steps(Engine& engine, StepClock& clock, int64_t 
   std::vector<KernelTime> kernels;
   for (const auto& [key, times] : found) {
     KernelTime& kernel = kernels.emplace_back(times.front());
-    kernel.op = key.first;
-    kernel.kernel = key.second;
+    std::tie(kernel.op, kernel.kernel, kernel.formats) = key;
     kernel.seconds = median_seconds(times);
   }
   std::stable_sort(kernels.begin(), kernels.end(),

@@ -1,5 +1,5 @@
-// Where the time of a training step goes: its plan's steps timed one by one and gathered by operator and kernel, with the
-// bytes and the operations that each must do.
+// Where the time of a training step goes: its plan's steps timed one by one and gathered by operator and kernel, products also by
+// the formats of their operands, with the bytes and the operations that each must do.
 #pragma once
 
 #include <chrono>
@@ -21,6 +21,9 @@ size_t moved_bytes(const Plan& plan, const PlanStep& step);
 // Multiplications and additions of its products, each counted.
 double product_operations(const Plan& plan, const PlanStep& step);
 
+// What the two operands of its product are stored as, or rounded to where they are read: "bf16 x fp(4,3,4)". "" where it is none.
+std::string product_formats(const Plan& plan, const PlanStep& step);
+
 // Of a whole training step, all of its micro-batches. Gradients that are made twice move bytes twice, but are no more
 // work done: their second products do not count.
 struct StepWork {
@@ -28,9 +31,9 @@ struct StepWork {
 };
 StepWork step_work(const Plan& plan, int64_t micro_batches);
 
-// Of all steps of a plan with the same operator and kernel, in one training step.
+// Of all steps of a plan with the same operator, kernel and product_formats, in one training step.
 struct KernelTime {
-  std::string op, kernel;
+  std::string op, kernel, formats;
   double seconds = 0;
   uint64_t calls = 0;
   double bytes = 0, operations = 0;
