@@ -93,7 +93,10 @@ void Bench::keep(const Result& result, size_t output) {
 }
 
 PlanContext Bench::plan(std::span<const TensorFormat> formats) const {
-  return {graph_, formats, setting_.round, setting_.overflow, setting_.workspace, setting_.accumulator};
+  PlanContext made{
+      graph_, formats, setting_.round, setting_.overflow, setting_.workspace, setting_.accumulator};
+  made.units = setting_.units;
+  return made;
 }
 
 Rounding Bench::rounding(TensorId id) const {

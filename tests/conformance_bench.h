@@ -27,6 +27,7 @@ struct Setting {
   Overflow overflow = Overflow::saturate;
   size_t workspace = size_t{64} << 20;
   std::optional<FloatFormat> accumulator = {};
+  ProductUnits units = {};
 };
 
 // What a kernel left: of each output, and the range events of all tensors.

@@ -73,6 +73,7 @@ StepReport check_first_step(const RunConfig& config, const ImageSet& set, const 
   setting.where = fmt::format("{} under {}", config.model, config.policy);
   setting.overflow = precision.overflow;
   setting.accumulator = precision.accumulator;
+  setting.units = product_units(config);
   setting.workspace = static_cast<size_t>(made_here.workspace);
   const std::span<const TensorFormat> formats = engine.training_plan().formats();
   const StepState step = step_state(made_here, 0, 0, lr, report.loss_scale);

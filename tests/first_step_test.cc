@@ -62,7 +62,7 @@ TEST_P(FirstStepTest, EveryTensorKeepsToTheReference) {
              report.text());
   const Tally total = report.total();
   EXPECT_GT(report.nodes, 50u);
-  EXPECT_EQ(total.elements, total.identical + total.next + total.further);
+  EXPECT_GT(2 * total.identical, total.elements);
   EXPECT_LE(total.worst, 1);
   // It was the step that a run makes.
   EXPECT_GT(report.loss, 1);

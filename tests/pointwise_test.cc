@@ -100,9 +100,9 @@ TEST(Pointwise, IsReached) {
 }
 
 TEST(Pointwise, DeclinesWhatItIsNotFor) {
-  const auto declined = [](const Shape& x, const ConvOptions& options) {
+  const auto declined = [](const Shape& x, const ConvOptions& options, const Scheme& scheme = tested()[0]) {
     const Case one{"conv", [=](Sketch& s) { s.train(conv2d(s.b, "conv", s.operand(x), options)); }};
-    const auto seen = reached(one, tested()[0], points());
+    const auto seen = reached(one, scheme, points());
     return std::none_of(seen.begin(), seen.end(), [](const Checked& c) { return c.kernel == "pointwise"; });
   };
   EXPECT_FALSE(declined({2, 4, 4, 6}, {.out = 10, .bias = false}));
@@ -113,6 +113,14 @@ TEST(Pointwise, DeclinesWhatItIsNotFor) {
   EXPECT_TRUE(declined({2, 4, 4, 6}, {.out = 10, .padding = 1, .bias = false}));
   EXPECT_TRUE(declined({2, 4, 4, 6}, {.out = 10, .groups = 2, .bias = false}));
   EXPECT_TRUE(declined({1, 2, 2, 514}, {.out = 10, .bias = false}));
+  const ConvOptions plain{.out = 10, .bias = false};
+  Scheme scheme{"bf16 alone", {"bf16"}};
+  EXPECT_FALSE(declined({2, 4, 4, 6}, plain, scheme));
+  scheme.accumulator = parse_format("fp16");
+  EXPECT_TRUE(declined({2, 4, 4, 6}, plain, scheme));
+  for (const char* format : {"fp16", "e5m2", "e4m3", "fp(6,9,0)", "fp32"}) {
+    EXPECT_TRUE(declined({2, 4, 4, 6}, plain, {format, {format}})) << format;
+  }
 }
 
 // Everything has its place in shared memory, all pixels a block, and all channels a warp.

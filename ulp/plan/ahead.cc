@@ -40,11 +40,12 @@ size_t Plan::lay_out_steps(const PlanOptions& options, std::span<const TensorPla
     if (together) prepare_together(buffers, tensors.size());
     return ulp::lay_out(buffers);
   };
-  const bool together = backend_.make_preparation != nullptr,
-             beside = options.beside && std::any_of(steps_.begin(), steps_.end(),
-                                                    [](const PlanStep&step) { return step.kernel->beside; });
+  const auto any = [&](auto&& has) { return std::any_of(steps_.begin(), steps_.end(), has); };
+  const bool together = backend_.make_preparation != nullptr &&
+                        any([](const PlanStep& step) { return step.task->prepared() > 0; });
+  const bool beside = options.beside && any([](const PlanStep& step) { return step.kernel->beside; });
   if (!together && !beside) return attempt(false, false);
-  const size_t least = attempt(false, false), most = least + least / kSlack;
+  const size_t least = attempt(false, false), most = options.tight ? least : least + least / kSlack;
   for (const bool also : {true, false}) {
     if (also && !beside) continue;
     if (const size_t bytes = attempt(also, together); bytes <= most) return bytes;

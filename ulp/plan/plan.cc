@@ -284,6 +284,19 @@ void Plan::lay_out(const PlanOptions& options) {
     for (const int member : step.prepares)
       steps_[static_cast<size_t>(member)].prepared = buffers[made++].offset;
   }
+  for (const PlanStep& step : steps_) {
+    if (step.until == 0) continue;
+    for (const auto* nodes : {&step.inlined, &step.roots}) {
+      for (const NodeId id : *nodes) {
+        for (const TensorId in : graph_[id].in) {
+          if (!inlined[at(roots[at(in)])]) touch(in, step.until - 1);
+        }
+      }
+    }
+    for (const NodeId id : step.roots) {
+      for (const TensorId out : graph_[id].out) touch(out, step.until - 1);
+    }
+  }
   std::vector<bool> counted(buffers.size());
   for (size_t i = 0; i < life.size(); ++i) {
     const size_t root = at(roots[i]);

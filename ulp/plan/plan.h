@@ -25,6 +25,7 @@ struct PlanOptions {
   size_t workspace = size_t{64} << 20;  // where a task can choose, it takes no more
   bool fuse = true;                     // off: every node runs by itself and every tensor is stored
   bool beside = true;                   // off: no step runs beside others
+  bool tight = false;                   // nothing is done beside or ahead that takes more memory
   bool fused_backward = false;          // update a parameter as soon as its gradient is complete
   int micro_batches = 1;
   Round round = Round::nearest_even;

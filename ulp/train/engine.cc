@@ -172,6 +172,7 @@ std::unique_ptr<Engine::Program> Engine::make_program(int64_t examples, Use use,
   // The last batch of an epoch, mostly.
   plan.units.seldom = examples != options_.model.batch / options_.micro_batches;
   plan.fused_backward = options_.fused_backward;
+  plan.tight = options_.precision.policy.starts_with("peak:");
   plan.micro_batches = static_cast<int>(options_.micro_batches);
   plan.overflow = options_.precision.overflow;
   plan.arithmetic = options_.precision.updates.arithmetic;

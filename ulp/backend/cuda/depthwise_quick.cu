@@ -85,7 +85,8 @@ __device__ inline void write_columns(const Call& call, const float* own, uint8_t
 }
 
 // All outputs of a thread once more, pixel by pixel and through the scalar codec: no zero stands for a pixel that
-// is not there, as its product with an infinity would be NaN. `own` are the taps of the thread's channels.
+// is not there, as its product with an infinity would be NaN. Finite outputs get the bits that they had: products are added in the same
+// order, the bias last. `own` are the taps of the thread's channels.
 __device__ inline RangeCount write_long(const Call& call, const Place& place, const float* own) {
   const Depthwise& d = call.d;
   const Cut& cut = call.cut;
@@ -104,11 +105,10 @@ __device__ inline RangeCount write_long(const Call& call, const Place& place, co
     for (uint32_t i = 0; i < scale * (unit.end_row - unit.first_row) * columns; ++i) {
       const uint32_t oy = scale * unit.first_row + i / columns, ox = unit.strip * columns + i % columns;
       if (oy >= height_out || ox >= width_out) continue;
-      float made[V];
-#pragma unroll
-      for (int v = 0; v < V; ++v) made[v] = own[9 * channels + v];
+      float made[V] = {};
 #pragma unroll 1
-      for (uint32_t k = 0; k < 9; ++k) {
+      for (uint32_t tap = 0; tap < 9; ++tap) {
+        const uint32_t k = spread ? 8 - tap : tap;
         uint32_t iy = 0, ix = 0;
         if (!meets(spread, oy, k / 3, d.stride_h, 1, height, iy)) continue;
         if (!meets(spread, ox, k % 3, d.stride_w, 1, width, ix)) continue;
@@ -118,6 +118,10 @@ __device__ inline RangeCount write_long(const Call& call, const Place& place, co
           const float pixel = bits_float(decode_quick(call.in.codec, raw.code(v)));
           made[v] = fmaf(pixel, own[k * channels + v], made[v]);
         }
+      }
+      if (call.bias.stored.codes != nullptr) {
+#pragma unroll
+        for (int v = 0; v < V; ++v) made[v] = made[v] + own[9 * channels + v];
       }
       store_vector<V>(call.out, call.state, image_out + (uint64_t{oy} * width_out + ox) * d.c, made, seen);
     }

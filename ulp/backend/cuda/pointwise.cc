@@ -291,14 +291,19 @@ std::optional<PointTiling> make_point_tiling(uint32_t pixels, uint32_t in_c, uin
   // Several blocks, so that one multiplies while another writes, each with tiles to come; else one. Weights that have no room are read
   // through the caches.
   constexpr uint32_t kSizes[] = {128, 64, 32};
+  // Of few pixels tiles are small, so that half of the processors have one.
+  const auto few = [&](uint32_t size) {
+    return size > kSizes[2] && 2 * uint64_t{(pixels + size - 1) / size} < processors;
+  };
   for (const bool resident : {true, false}) {
     for (const uint32_t size : kSizes) {
+      if (few(size)) continue;
       for (uint32_t blocks = 4; blocks > 1; --blocks) {
         if (fits(size, resident, blocks, 3)) return tiling;
       }
     }
     for (const uint32_t size : kSizes) {
-      if (fits(size, resident, 1, 2)) return tiling;
+      if (!few(size) && fits(size, resident, 1, 2)) return tiling;
     }
   }
   return std::nullopt;

@@ -1,5 +1,5 @@
-// Convolutions with 1x1 kernels whose pixels are no whole pieces of 16 bytes, so that neither the copy engine (stencil.h) nor a library
-// reads them in place: forward ones, gradients of inputs and of weights, of an even number of channels. Operands are bf16, or
+// Convolutions with 1x1 kernels whose pixels need not be whole pieces of 16 bytes, without which neither the copy engine (stencil.h) nor a
+// library reads them in place: forward ones, gradients of inputs and of weights, of an even number of channels. Operands are bf16, or
 // codes of 8 bits without specials, which are decoded on the way into the tensor core; results are encoded where they are summed.
 //
 // A tile of pixels is one piece of memory whatever the channels are, and begins at a multiple of 16 bytes. So tiles are copied to shared

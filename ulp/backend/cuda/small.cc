@@ -33,6 +33,11 @@ std::string why_not(const Problem& problem) {
   const int64_t inputs = part == Part::grad_input ? b[1] : a.back();
   if (outputs > kFewOutputs || static_cast<int64_t>(a.rows()) > kFewProducts / (outputs * inputs))
     return "not small";
+  // Each of a weight's gradients is one block's, row after row.
+  constexpr int64_t kRows = int64_t{1} << 13, kTogether = 32;
+  if (part == Part::grad_weight &&
+      static_cast<int64_t>(a.rows()) > kRows * outputs * ((inputs + kTogether - 1) / kTogether))
+    return "too many rows for its few blocks";
   return "";
 }
 

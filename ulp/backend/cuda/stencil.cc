@@ -13,6 +13,7 @@
 #include "ulp/backend/cuda/stencil_tiling.h"
 #include "ulp/backend/cuda/units.h"
 #include "ulp/base/error.h"
+#include "ulp/graph/ops/move.h"
 
 namespace ulp::cuda {
 namespace {
@@ -86,7 +87,13 @@ std::optional<int> half_power(const FloatFormat& weight) {
 }
 
 // Feeds fp16 instead of tf32 where its mantissas are as long and the work is worth it.
-void prefer_half(const Operand& x, const FloatFormat& weight, Described& made) {
+void prefer_half(const Problem& problem, const Operand& x, const FloatFormat& weight, Described& made) {
+  // The window follows what the images' writer reports, and those who move codes report nothing.
+  const TensorId root = problem.plan.root_of(problem.graph().bytes_of(x.id()));
+  if (const NodeId producer = problem.tensor(root).producer; producer) {
+    const OpDef* op = problem.graph()[producer].op;
+    if (op == &kConcat || op == &kSplit || op == &kTranspose) return;
+  }
   const StencilConv& conv = made.conv;
   const double operations =
       2.0 * conv.images * conv.out_h * conv.out_w * conv.k * conv.c * conv.kernel_h * conv.kernel_w;
@@ -195,7 +202,7 @@ std::string describe(const Problem& problem, Described& made) {
     if (!tiling) return "the pixels of a tile do not fit in shared memory, or are not in order";
     made.tilings.push_back(*tiling);
   }
-  prefer_half(x, *weight.format(), made);
+  prefer_half(problem, x, *weight.format(), made);
   return "";
 }
 

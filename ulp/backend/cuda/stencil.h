@@ -1,10 +1,12 @@
 // Convolutions whose operands are read as codes and whose results are encoded where they are summed: forward ones and gradients of
-// inputs. Nothing is decoded to memory, nothing leaves in fp32, and no workspace grows with the batch but what is gathered where channels are few.
+// inputs. Nothing is decoded to memory, nothing leaves in fp32, and no workspace grows with the batch but what is gathered where channels are few, and
+// in fp16 a byte for each tile.
 //
 // A result's element is a sum over taps and channels: images' pixels, moved by a tap, times a matrix of the tap. Pixels of a tile of
 // results are neighbours in memory, so that one piece of it, a slab, serves all taps; it is copied to shared memory, each thread
 // decodes its part into registers, from which tensor cores take it. Weights are decoded once, into blocks that lie as the tensor
-// cores read them. The same elements are always added in the same order, which depends on shapes and the number of processors.
+// cores read them. The same elements are always added in the same order, which depends on shapes and the number of processors,
+// in fp16 also on which numbers lie outside of its window.
 //
 // Products are exact: operands are of a type that holds all their numbers; or fp16, where a few numbers of a tile that are too small for
 // it are multiplied by themselves, in fp32. Tiles with more, or others, that it does not hold are left out and done in tf32 by kernels
@@ -47,7 +49,8 @@ constexpr bool swizzles_rows(Feed feed, uint32_t channels) { return channels * f
 
 // Of 16 bits: how much a tile done in fp16 may have of numbers below its window. Pieces of eight channels of a slab go round 64
 // threads; how many threads have such numbers in theirs is counted, and the counts of all chunks are added up.
-inline constexpr uint32_t kMostOutside = 16;
+// Less than 16: so many have such numbers where one channel of 32 has nothing else.
+inline constexpr uint32_t kMostOutside = 12;
 
 inline constexpr uint32_t kMostTaps = 5;   // along an axis
 inline constexpr uint32_t kMostParts = 9;  // of a gradient

@@ -69,12 +69,14 @@ struct StencilRow {
   uint32_t pixel;  // of the result; all ones: none
 };
 
-// Which of n neighbouring codes, 4 or a multiple of 8, lie below the window: a bit for each.
+// Which of n neighbouring codes, 4 or a multiple of 8, lie below the window: a bit for each. There are `left` codes, of eights at least
+// one, or none.
 template <int n>
-__device__ inline uint32_t which_below(const HalfWindow& window, const uint16_t* codes, bool there) {
+__device__ inline uint32_t which_below(const HalfWindow& window, const uint16_t* codes, uint32_t left) {
   uint32_t bits = 0;
 #pragma unroll
   for (int i = 0; i < n; i += 8) {
+    if (static_cast<uint32_t>(i) >= left) continue;
     uint4 word = {0, 0, 0, 0};
     if constexpr (n == 4) {
       const uint2 two = __ldg(reinterpret_cast<const uint2*>(codes));
@@ -89,7 +91,7 @@ __device__ inline uint32_t which_below(const HalfWindow& window, const uint16_t*
       bits |= lies_below(window, each[k / 2] >> (16 * (k % 2)) & 0xFFFFu) ? 1u << (i + k) : 0;
     }
   }
-  return there ? bits : 0;
+  return bits;
 }
 
 // Adds what products of a chunk's numbers below the window lack to a thread's sums, the t-th of four that share rows. No product of
@@ -112,7 +114,7 @@ __device__ inline void add_below(const StencilCall& call, uint32_t offset, uint3
   // Of the thread's own channels.
   const auto find = [&](const StencilRow& row, uint32_t tap, bool wanted) {
     const bool there = wanted && (row.valid >> tap & 1) != 0 && own < in_c;
-    return which_below<kEach>(window, there ? pixel_at(row, tap) + own : codes, there);
+    return there ? which_below<kEach>(window, pixel_at(row, tap) + own, in_c - own) : 0;
   };
   // Few come here: this is short rather than quick, and takes no registers from what is.
 #pragma unroll 1
