@@ -46,7 +46,7 @@ TEST(EmulatedStep, PlansChangeNoBit) {
 }
 
 TEST(EmulatedStep, PlansChangeNoBitOfDepthwiseAndShuffledModels) {
-  expect_same(make_graph("shufflenetv2", 32), {"fp(4,3,4)", "bf16"});
+  expect_same(make_graph("shufflenetv2", 32, 0, 0.25, 2), {"fp(4,3,4)", "bf16"});
 }
 
 // What convolutions prepare of their weights is made for many at once, a few launches a step, and the step takes hardly more
