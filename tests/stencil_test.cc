@@ -234,7 +234,7 @@ void expect_covered(const StencilShape& shape, const StencilTiling& tiling, cons
     return std::pair{inside, int64_t{image} * shape.in_h * shape.in_w + y * shape.in_w + x};
   };
   for (uint32_t result = 0; result < shape.results(); ++result) {
-    const int64_t first = pixel(result / tiling.rows * tiling.rows, 0, 0).second + call.lowest;
+    const int64_t first = pixel(result / tiling.rows * tiling.rows, 0, 0).second + call.part[0].lowest;
     for (uint32_t tap = 0; tap < shape.taps(); ++tap) {
       const auto [inside, at] =
           pixel(result, shape.row[tap / shape.columns], shape.column[tap % shape.columns]);
@@ -324,6 +324,40 @@ TEST(Stencil, ChoosesTheQuickestTiling) {
   EXPECT_EQ(chosen(cuda::gradient_parts(square(1024, 16, 128, 256, 3, 2, 1))[3].shape), Tile(256, 128));
   // Tiles with a row of so many pixels have no room.
   EXPECT_EQ(chosen(forward(1, 4096, 64, 64, 3, 1)), Tile(0, 0));
+}
+
+// Parts of a gradient whose extents are even are done at once, and all parts are in some launch.
+TEST(Stencil, PartsOfOneExtentJoin) {
+  for (const uint32_t size : {8u, 16u, 32u, 9u}) {
+    for (const uint32_t kernel : {1u, 3u}) {
+      for (const uint32_t c : {16u, 64u, 512u}) {
+        for (const Feed feed : kFeeds) {
+          const auto parts = cuda::gradient_parts(square(128, size, c, 2 * c, kernel, 2, kernel / 2));
+          const auto tilings = cuda::choose_tilings(parts, feed, kProcessors);
+          ASSERT_EQ(tilings.size(), parts.size());
+          std::vector<cuda::StencilCall> calls;
+          uint32_t joined = 0;
+          for (size_t i = 0; i < parts.size(); ++i) {
+            cuda::StencilCall call;
+            call.shape = parts[i].shape;
+            call.tiling = tilings[i];
+            cuda::complete(call, feed, QuickCodec{});
+            expect_covered(parts[i].shape, tilings[i], "part " + std::to_string(i));
+            if (calls.empty() || !cuda::join(calls.back(), call)) calls.push_back(call);
+          }
+          for (const cuda::StencilCall& call : calls) {
+            joined += call.parts;
+            for (uint32_t i = 0; i < call.parts; ++i) {
+              EXPECT_EQ(call.part[i].resident && call.tiling.column_tiles > 1, false);
+              EXPECT_LE(16 * (call.part[i].stages + 2 * call.tiling.slabs), 1024u);
+            }
+          }
+          EXPECT_EQ(joined, 4u);
+          EXPECT_EQ(calls.size(), size % 2 == 0 ? 1u : 4u) << size << " " << kernel << " " << c;
+        }
+      }
+    }
+  }
 }
 
 TEST(Stencil, ResidentWeightsHaveABarrierEach) {

@@ -66,23 +66,18 @@ class Bench {
 
   // False where a tile does not fit.
   bool cut(const Tile& tile) {
-    tilings_.clear();
+    tilings_ = make_tilings(parts_, work_.feed, stencil_processors(), tile.rows, tile.columns);
+    if (tilings_.empty()) return false;
     size_t bytes = 0;
-    for (const StencilPart& part : parts_) {
-      StencilTiling tiling;
-      tiling.rows = tile.rows;
-      tiling.columns = tile.columns;
-      if (!make_tiling(part.shape, work_.feed, stencil_processors(), tiling)) return false;
-      tilings_.push_back(tiling);
-      bytes += tiling.image_bytes(work_.feed, part.shape.taps());
-    }
+    for (size_t i = 0; i < parts_.size(); ++i)
+      bytes += tilings_[i].image_bytes(work_.feed, parts_[i].shape.taps());
     image_ = std::make_unique<Memory>(bytes);
     return !feeds_half(work_.feed) || cut_again();
   }
-  // Whether plans would cut the largest part so.
+  // Whether plans would cut it so.
   bool chosen(const Tile& tile) const {
-    const auto tiling = choose_tiling(parts_.back().shape, work_.feed, stencil_processors());
-    return tiling && tiling->rows == tile.rows && tiling->columns == tile.columns;
+    const auto tilings = choose_tilings(parts_, work_.feed, stencil_processors());
+    return !tilings.empty() && tilings[0].rows == tile.rows && tilings[0].columns == tile.columns;
   }
 
   void soil(int byte) {
@@ -147,9 +142,9 @@ class Bench {
 
   void run_parts(bool fp32, Feed feed, const std::vector<StencilTiling>& tilings, const uint8_t* image) {
     uint8_t* marks = feeds_half(work_.feed) ? marks_->as() : nullptr;
+    std::vector<StencilCall> calls;
     for (size_t i = 0; i < parts_.size(); ++i) {
       StencilCall call;
-      call.image = image;
       call.shape = parts_[i].shape;
       call.tiling = tilings[i];
       call.out.stored.codes = out_.as();
@@ -162,6 +157,7 @@ class Bench {
       }
       call.rounder = make_rounder(fp32, call.out.stored.codec, Round::nearest_even, 0);
       complete(call, feed, work_.x.codec());
+      call.part[0].image = image;
       if (marks != nullptr) {
         call.marks = marks;
         call.mark_shift = feed != work_.feed && tilings_[i].rows == 256 ? 1 : 0;
@@ -172,9 +168,10 @@ class Bench {
         call.most = most_.as<const float>();
         marks += tilings_[i].row_tiles * tilings_[i].column_tiles;
       }
-      run_stencil(call, feed, x_.as(), nullptr);
+      if (calls.empty() || !join(calls.back(), call)) calls.push_back(call);
       image += tilings[i].image_bytes(feed, parts_[i].shape.taps());
     }
+    for (const StencilCall& call : calls) run_stencil(call, feed, x_.as(), nullptr);
   }
 
   // In fp16: what share of tiles was marked.

@@ -17,6 +17,9 @@ bool meet(const std::vector<size_t>& a, const std::vector<size_t>& b) {
                      [&](size_t x) { return std::find(b.begin(), b.end(), x) != b.end(); });
 }
 
+// Whether a step of the one phase may run on in the other: those that are always run one right after the other.
+bool goes_on(Phase from, Phase to) { return to == from || (from == Phase::forward && to == Phase::backward); }
+
 }  // namespace
 
 // Adds workspaces and what is prepared to the tensors' buffers and lays all out; returns the arena's bytes. Steps run beside others and
@@ -53,7 +56,7 @@ size_t Plan::lay_out_steps(const PlanOptions& options, std::span<const TensorPla
   return attempt(false, false);
 }
 
-// A step that may run beside others does so until something reads what it writes or overwrites what it reads, or the phase ends, where that
+// A step that may run beside others does so until something reads what it writes or overwrites what it reads, or forward and backward end, where that
 // takes no more memory: what it touches lives on until then. `life`: of tensors, `buffer_of`: the buffers they are in, below 0: none.
 void Plan::run_beside(std::span<const TensorPlace> life, std::span<const int> buffer_of,
                       std::vector<Buffer>& buffers) {
@@ -98,7 +101,7 @@ void Plan::run_beside(std::span<const TensorPlace> life, std::span<const int> bu
     int until = when + 1;
     for (; until < std::min(end, when + 1 + kReach); ++until) {
       const auto other = static_cast<size_t>(until);
-      if (steps_[other].phase != step.phase || meet(read[other], written[now]) ||
+      if (!goes_on(step.phase, steps_[other].phase) || meet(read[other], written[now]) ||
           meet(written[other], written[now]) || meet(written[other], read[now]) ||
           std::any_of(kept.begin(), kept.end(), [&](size_t i) { return overwritten(i, until); }))
         break;

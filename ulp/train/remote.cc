@@ -162,13 +162,8 @@ void Remote::enqueue(const Sequence& sequence, Stream stream) {
   // Where the sequence goes on past a judgement, what is made again after it reports nothing of its own.
   const bool cut = sequence.first < Phase::again && has_place_for_judge(plan_);
   bool before = cut;
-  const auto judge = [&] {
-    context.stats = stats;
-    context.workspace = nullptr;
-    context.prepared = nullptr;
-    if (sequence.judged) judge_->run(context);
-    copy_out(layout_.state, layout_.update_stats, stream);
-    before = false;
+  const auto in_sequence = [&](const PlanStep& step) {
+    return step.phase >= sequence.first && step.phase <= sequence.last;
   };
   // Steps that run beside those after them, and what marks their ends.
   std::vector<std::pair<int, std::shared_ptr<void>>> beside;
@@ -180,12 +175,26 @@ void Remote::enqueue(const Sequence& sequence, Stream stream) {
     });
   };
   const auto all = static_cast<int>(plan_.steps().size());
+  const auto judge = [&] {
+    wait_until(all);
+    context.stats = stats;
+    context.workspace = nullptr;
+    context.prepared = nullptr;
+    if (sequence.judged) judge_->run(context);
+    before = false;
+    // Updates need not wait for what is copied, unless something is made again before them, which would change it.
+    const bool changes = std::any_of(plan_.steps().begin(), plan_.steps().end(), [&](const PlanStep& step) {
+      return in_sequence(step) && step.phase >= Phase::again && step.phase < Phase::update;
+    });
+    const bool aside = !changes && clock_ == nullptr;
+    const Stream to = aside ? device_.beside(stream) : stream;
+    copy_out(layout_.state, layout_.update_stats, to);
+    copy_results(true, to);
+    if (aside) beside.emplace_back(all, device_.mark(to));
+  };
   for (const PlanStep& step : plan_.steps()) {
-    if (step.phase < sequence.first || step.phase > sequence.last) continue;
-    if (before && step.phase >= Phase::again) {
-      wait_until(all);
-      judge();
-    }
+    if (!in_sequence(step)) continue;
+    if (before && step.phase >= Phase::again) judge();
     context.stats = step.phase == Phase::update ? update_stats : stats;
     const auto number = static_cast<size_t>(&step - plan_.steps().data());
     wait_until(static_cast<int>(number));
@@ -200,11 +209,21 @@ void Remote::enqueue(const Sequence& sequence, Stream stream) {
     plan_.run(number, arena_, context);
     if (clock_ != nullptr) clock_->end(number, stream);
   }
-  wait_until(all);
   if (before) judge();
+  wait_until(all);
   copy_out(cut ? layout_.update_stats : layout_.state, layout_.end, stream);
-  for (const Copied& result : layout_.results)
-    device_.copy_async(staging_ + result.offset, data_[at(result.id)], result.bytes, stream);
+  if (!cut) copy_results(true, stream);
+  copy_results(false, stream);
+}
+
+// Those that are made before a judgement, or the others.
+void Remote::copy_results(bool early, Stream stream) {
+  for (const Copied& result : layout_.results) {
+    const NodeId producer = plan_.graph()[result.id].producer;
+    const bool is_early = producer && plan_.graph()[producer].phase < Phase::again;
+    if (is_early == early)
+      device_.copy_async(staging_ + result.offset, data_[at(result.id)], result.bytes, stream);
+  }
 }
 
 uint8_t* Remote::feed_of(Element element) const {

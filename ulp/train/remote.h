@@ -86,6 +86,7 @@ class Remote {
   void enqueue(const Sequence& sequence, Stream stream);
   void copy_in(const Sequence& sequence, Stream stream);
   void copy_out(size_t from, size_t to, Stream stream);
+  void copy_results(bool early, Stream stream);
   uint8_t* feed_of(Element element) const;
 
   const Plan& plan_;

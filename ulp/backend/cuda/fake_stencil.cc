@@ -53,10 +53,11 @@ float weight(const StencilCall& call, Feed feed, const uint8_t* block, uint32_t 
 
 class Loops {
  public:
-  Loops(const StencilCall& call, Feed feed, const uint8_t* in) : call_(call), feed_(feed), in_(in) {
+  Loops(const StencilCall& call, const StencilTaps& part, Feed feed, const uint8_t* in)
+      : call_(call), part_(part), feed_(feed), in_(in) {
     row_bytes_ = tiling_.channels * feed_bytes(feed);
     slab_rows_ = tiling_.boxes * tiling_.box_rows;
-    if ((reinterpret_cast<uintptr_t>(in) | reinterpret_cast<uintptr_t>(call.image) |
+    if ((reinterpret_cast<uintptr_t>(in) | reinterpret_cast<uintptr_t>(part.image) |
          shape_.in_c * feed_bytes(feed)) %
             16 !=
         0)
@@ -84,14 +85,14 @@ class Loops {
       const Place start = place(first);
       uint32_t outside = 0;
       std::vector<uint32_t> where;  // chunks
-      for (uint32_t chunk = 0; chunk < tiling_.chunks && shape_.taps() != 0; ++chunk) {
-        fill_slab(start.pixel + call_.lowest, chunk);
+      for (uint32_t chunk = 0; chunk < tiling_.chunks && part_.taps() != 0; ++chunk) {
+        fill_slab(start.pixel + part_.lowest, chunk);
         if (const uint32_t found = feeds_half(feed_) ? convert_slab() : 0; found != 0) {
           outside += found;
           where.push_back(chunk);
         }
         for (uint32_t row = 0; row < tiling_.rows && first + row < shape_.results(); ++row) {
-          add(place(first + row), start.pixel + call_.lowest, column, chunk, &sums[row * tiling_.columns],
+          add(place(first + row), start.pixel + part_.lowest, column, chunk, &sums[row * tiling_.columns],
               false);
         }
       }
@@ -102,15 +103,15 @@ class Loops {
           continue;
         }
         for (const uint32_t chunk : where) {
-          fill_slab(start.pixel + call_.lowest, chunk);
+          fill_slab(start.pixel + part_.lowest, chunk);
           for (uint32_t row = 0; row < tiling_.rows && first + row < shape_.results(); ++row) {
-            add(place(first + row), start.pixel + call_.lowest, column, chunk, &sums[row * tiling_.columns],
+            add(place(first + row), start.pixel + part_.lowest, column, chunk, &sums[row * tiling_.columns],
                 true);
           }
         }
         for (float& sum : sums) sum *= factor_;
       }
-      if (shape_.taps() != 0) ++written_tiles(feed_);
+      if (part_.taps() != 0) ++written_tiles(feed_);
       for (uint32_t row = 0; row < tiling_.rows && first + row < shape_.results(); ++row) {
         write(place(first + row), column, &sums[row * tiling_.columns], seen);
       }
@@ -180,14 +181,14 @@ class Loops {
   // The products of a result's row, or what fp16 lacks of them.
   void add(const Place& at, int32_t slab_first, uint32_t column, uint32_t chunk, float* sums,
            bool lacking) const {
-    for (uint32_t tap = 0; tap < shape_.taps(); ++tap) {
-      const uint32_t y = at.p * shape_.stride_h + static_cast<uint32_t>(shape_.row[tap / shape_.columns]),
-                     x = at.q * shape_.stride_w + static_cast<uint32_t>(shape_.column[tap % shape_.columns]);
+    for (uint32_t tap = 0; tap < part_.taps(); ++tap) {
+      const uint32_t y = at.p * shape_.stride_h + static_cast<uint32_t>(part_.row[tap / part_.columns]),
+                     x = at.q * shape_.stride_w + static_cast<uint32_t>(part_.column[tap % part_.columns]);
       if (y >= shape_.in_h || x >= shape_.in_w) continue;
-      const int64_t from = int64_t{at.pixel - slab_first} * row_bytes_ + call_.offset[tap];
+      const int64_t from = int64_t{at.pixel - slab_first} * row_bytes_ + part_.offset[tap];
       if (from < 0 || from + row_bytes_ > int64_t{tiling_.slab_rows} * row_bytes_)
         fail("fake", "a pixel outside of its slab");
-      const uint8_t* block = call_.image + (size_t{column * tiling_.chunks + chunk} * shape_.taps() + tap) *
+      const uint8_t* block = part_.image + (size_t{column * tiling_.chunks + chunk} * part_.taps() + tap) *
                                                tiling_.block_bytes(feed_);
       for (uint32_t c = 0; c < tiling_.channels; ++c) {
         const uint8_t* code = &slab_[static_cast<size_t>(from) + c * feed_bytes(feed_)];
@@ -203,8 +204,8 @@ class Loops {
 
   void write(const Place& at, uint32_t column, const float* sums, RangeCount& seen) const {
     const uint64_t pixel =
-        (uint64_t{at.image} * shape_.full_h + at.p * shape_.step_h + shape_.first_h) * shape_.full_w +
-        at.q * shape_.step_w + shape_.first_w;
+        (uint64_t{at.image} * shape_.full_h + at.p * shape_.step_h + part_.first_h) * shape_.full_w +
+        at.q * shape_.step_w + part_.first_w;
     for (uint32_t t = 0; t < 4; ++t) {
       const uint32_t channel = column * tiling_.columns + t * (tiling_.columns / 4);
       if (channel >= shape_.out_c) continue;
@@ -233,6 +234,7 @@ class Loops {
   }
 
   const StencilCall& call_;
+  const StencilTaps& part_;
   const StencilShape& shape_ = call_.shape;
   const StencilTiling& tiling_ = call_.tiling;
   Feed feed_;
@@ -340,7 +342,7 @@ double half_operations() { return 1e6; }
 
 void run_stencil(const StencilCall& call, Feed feed, const uint8_t* in, Stream) {
   RangeCount seen;
-  Loops(call, feed, in).run(seen);
+  for (uint32_t i = 0; i < call.parts; ++i) Loops(call, call.part[i], feed, in).run(seen);
   if (call.out.stats == nullptr) return;
   EncodeStats& stats = *call.out.stats;
   stats.overflow += seen.overflow;

@@ -105,6 +105,11 @@ template <typename Made>
 constexpr KernelDef rows(std::string_view op) {
   return {op, "rows", takes_one_node, make_one<Made>};
 }
+// What is reported: gradients do not wait for it.
+template <typename Made>
+constexpr KernelDef report(std::string_view op) {
+  return {op, "rows", takes_one_node, make_one<Made>, false, true};
+}
 
 }  // namespace
 
@@ -114,15 +119,15 @@ std::span<const KernelDef> loss_kernels() {
       rows<MapTask<RowMap::softmax_grad>>("softmax_grad"),
       rows<MapTask<RowMap::log_softmax>>("log_softmax"),
       rows<MapTask<RowMap::log_softmax_grad>>("log_softmax_grad"),
-      rows<SumTask<RowLoss::nll>>("nll"),
+      report<SumTask<RowLoss::nll>>("nll"),
       rows<MapTask<RowMap::nll_grad>>("nll_grad"),
-      rows<SumTask<RowLoss::cross_entropy>>("cross_entropy"),
+      report<SumTask<RowLoss::cross_entropy>>("cross_entropy"),
       rows<MapTask<RowMap::cross_entropy_grad>>("cross_entropy_grad"),
-      rows<SumTask<RowLoss::mse>>("mse"),
+      report<SumTask<RowLoss::mse>>("mse"),
       rows<TargetGradTask<RowLoss::mse>>("mse_grad"),
-      rows<SumTask<RowLoss::bce_with_logits>>("bce_with_logits"),
+      report<SumTask<RowLoss::bce_with_logits>>("bce_with_logits"),
       rows<TargetGradTask<RowLoss::bce_with_logits>>("bce_with_logits_grad"),
-      rows<ClassifyTask>("classify"),
+      report<ClassifyTask>("classify"),
   };
   return kKernels;
 }

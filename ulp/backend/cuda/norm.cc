@@ -164,7 +164,7 @@ constexpr KernelDef rows(std::string_view op) {
 
 std::span<const KernelDef> norm_kernels() {
   static constexpr KernelDef kKernels[] = {
-      {"batch_track", "track", takes_tracks, make_one<BatchTrackTask>},
+      {"batch_track", "track", takes_tracks, make_one<BatchTrackTask>, false, true},
       {"batch_track", "stored", takes_stored_tracks, make_one<StoredTrackTask>},
       rows<LayerNormTask>("layer_norm"),
       rows<LayerNormGradTask>("layer_norm_grad"),

@@ -314,9 +314,10 @@ std::span<const KernelDef> pipeline_kernels() {
       made.push_back({op, "pipeline", why_not, make_one<PipelineTask>, true});
     }
     made.push_back({"copy", "pipeline", why_not, make_copy, true});
-    for (const std::string_view op : {"batch_stats", "batch_norm_sums", "channel_sum"}) {
+    for (const std::string_view op : {"batch_stats", "batch_norm_sums"}) {
       made.push_back({op, "pipeline", why_not, make_one<PipelineTask>});
     }
+    made.push_back({"channel_sum", "pipeline", why_not, make_one<PipelineTask>, false, true});
     return made;
   }();
   return kernels;

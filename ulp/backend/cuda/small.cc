@@ -107,7 +107,7 @@ class SmallTask : public Task {
 
 template <Part part, auto function>
 constexpr KernelDef small(std::string_view op) {
-  return {op, "small", why_not<part>, make_one<SmallTask<part, function>>};
+  return {op, "small", why_not<part>, make_one<SmallTask<part, function>>, false, part == Part::grad_weight};
 }
 
 }  // namespace

@@ -197,11 +197,8 @@ std::string describe(const Problem& problem, Described& made) {
     return fmt::format("{} and {} channels are not multiples of {} and {}", in_c, out_c, granule, kGroup);
   }
   made.parts = made.gradient ? gradient_parts(made.conv) : std::vector{forward_part(made.conv)};
-  for (const StencilPart& part : made.parts) {
-    const std::optional<StencilTiling> tiling = choose_tiling(part.shape, made.feed, processors);
-    if (!tiling) return "the pixels of a tile do not fit in shared memory, or are not in order";
-    made.tilings.push_back(*tiling);
-  }
+  made.tilings = choose_tilings(made.parts, made.feed, processors);
+  if (made.tilings.empty()) return "the pixels of a tile do not fit in shared memory, or are not in order";
   prefer_half(problem, x, *weight.format(), made);
   return "";
 }
@@ -230,7 +227,7 @@ class StencilTask : public Task {
       outside_words_ = weight_blocks(weights_);
       outside_ = book.book(outside_words_);
       marked_ = book.book(1);
-      for (Part& part : calls_) {
+      for (Launch& part : calls_) {
         const StencilTiling& tiling = part.call.tiling;
         part.call.half_power = made.power;
         marks_.push_back(book.book(size_t{tiling.row_tiles} * tiling.column_tiles, 1));
@@ -249,9 +246,10 @@ class StencilTask : public Task {
     const StencilTiling& tiling = made.tilings.back();
     note_ = fmt::format("{}: {} as it lies; tiles of {} by {}{}", how(feed_), format_name(*x_.format()),
                         tiling.rows, tiling.columns,
-                        gathered_           ? ", gathered"
-                        : calls_.size() > 1 ? fmt::format(", in {} parts", calls_.size())
-                                            : "");
+                        gathered_               ? ", gathered"
+                        : made.parts.size() > 1 ? fmt::format(", {} parts{}", made.parts.size(),
+                                                              calls_.size() == 1 ? " in one launch" : "")
+                                                : "");
   }
 
   size_t prepared() const override { return prepared_; }
@@ -261,9 +259,7 @@ class StencilTask : public Task {
     StencilWeights weights = weights_;
     weights.view = weight_.view(context);
     weights.state = context.state;
-    for (size_t i = 0; i < calls_.size(); ++i) {
-      weights.image[i].to = reinterpret_cast<uint32_t*>(to + calls_[i].image);
-    }
+    place_images(calls_, to, weights);
     return weights;
   }
 
@@ -294,10 +290,21 @@ class StencilTask : public Task {
   std::string note() const override { return note_; }
 
  private:
-  struct Part {
+  struct Launch {
     StencilCall call;  // but for where all lies
-    size_t image = 0;  // of its weights
+    // Of each part of it: which of the convolution's it is, and where its weights are.
+    struct Source {
+      size_t part = 0, image = 0;
+    };
+    std::vector<Source> sources;
   };
+
+  static void place_images(const std::vector<Launch>& calls, uint8_t* to, StencilWeights& weights) {
+    for (const Launch& launch : calls) {
+      for (const Launch::Source& source : launch.sources)
+        weights.image[source.part].to = reinterpret_cast<uint32_t*>(to + source.image);
+    }
+  }
 
   static std::string_view how(Feed feed) {
     switch (feed) {
@@ -312,25 +319,26 @@ class StencilTask : public Task {
   }
 
   void fill(const Described& made, Feed feed, const std::vector<StencilTiling>& tilings,
-            StencilWeights& weights, std::vector<Part>& parts, Workspace& book) {
+            StencilWeights& weights, std::vector<Launch>& calls, Workspace& book) {
     const WriteView& out = result_.form();
     weights.product = feed_product(feed);
     weights.images = static_cast<uint32_t>(made.parts.size());
-    for (size_t i = 0; i < made.parts.size(); ++i) {
+    // The last parts have most taps, mostly: what takes longest begins first.
+    for (size_t i = made.parts.size(); i-- > 0;) {
       const StencilPart& part = made.parts[i];
       weights.image[i] = weight_image(part, tilings[i], nullptr);
-      Part& filled = parts.emplace_back();
-      filled.image = book.book(tilings[i].image_bytes(feed, part.shape.taps()), 1);
-      StencilCall& call = filled.call;
+      StencilCall call;
       call.shape = part.shape;
       call.tiling = tilings[i];
       call.rounder = make_rounder(out.stored.fp32, out.stored.codec, out.mode, out.number);
       complete(call, feed, x_.form().stored.codec);
+      if (calls.empty() || !join(calls.back().call, call)) calls.push_back({call, {}});
+      calls.back().sources.push_back({i, book.book(tilings[i].image_bytes(feed, part.shape.taps()), 1)});
     }
   }
 
   // Weights, then all parts.
-  void start(const RunContext& context, Feed feed, StencilWeights& weights, const std::vector<Part>& parts,
+  void start(const RunContext& context, Feed feed, StencilWeights& weights, const std::vector<Launch>& calls,
              const uint8_t* in) const {
     const auto words = [&](size_t offset) { return reinterpret_cast<uint32_t*>(context.workspace + offset); };
     const bool marks = feeds_half(feed_);
@@ -338,12 +346,12 @@ class StencilTask : public Task {
       weights.outside = words(outside_);
       weights.marked = words(marked_);
     }
-    for (size_t i = 0; i < parts.size(); ++i) weights.image[i].to = words(parts[i].image);
+    place_images(calls, context.workspace, weights);
     const uint8_t* images = context.prepared != nullptr ? context.prepared : context.workspace;
     if (context.prepared == nullptr) prepare_weights({&weights, 1}, context.stream);
-    for (size_t i = 0; i < parts.size(); ++i) {
-      StencilCall call = parts[i].call;
-      call.image = images + parts[i].image;
+    for (size_t i = 0; i < calls.size(); ++i) {
+      StencilCall call = calls[i].call;
+      for (uint32_t k = 0; k < call.parts; ++k) call.part[k].image = images + calls[i].sources[k].image;
       call.out = result_.view(context);
       if (marks) {
         call.marks = context.workspace + marks_[i];
@@ -363,7 +371,7 @@ class StencilTask : public Task {
   StencilWeights weights_, weights_again_;  // but for where they lie
   std::optional<Gathered> gathered_;
   size_t codes_ = 0, padded_ = 0, convert_ = 0;  // what is gathered; the weight, padded like it
-  std::vector<Part> calls_, calls_again_;        // again: for marked tiles
+  std::vector<Launch> calls_, calls_again_;      // again: for marked tiles
   TensorId root_;                                // whose largest number the window follows
   size_t outside_ = 0, marked_ = 0;
   uint32_t outside_words_ = 0;

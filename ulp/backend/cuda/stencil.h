@@ -152,19 +152,32 @@ struct StencilWeights {
   bool quick = false;
 };
 
-struct StencilCall {
+// What the parts of a convolution that are done in one launch do not share.
+struct StencilTaps {
   const uint8_t* image = nullptr;  // of weights
-  const uint8_t* in = nullptr;     // pixels; filled in by the launch
-  StencilShape shape;
+  uint32_t stages = 4;             // as in StencilTiling
+  bool resident = false;
+  uint32_t first_h = 0, first_w = 0;  // as in StencilShape
+  uint32_t rows = 0, columns = 0;
+  int16_t row[kMostTaps] = {}, column[kMostTaps] = {};
+  int32_t lowest = 0;                          // of the taps' offsets, in pixels
+  int32_t offset[kMostTaps * kMostTaps] = {};  // of taps, in bytes of a slab
+
+  ULP_HD constexpr uint32_t taps() const { return rows * columns; }
+};
+
+struct StencilCall {
+  const uint8_t* in = nullptr;  // pixels; filled in by the launch
+  StencilShape shape;           // of all parts, but for what StencilTaps has
   StencilTiling tiling;
+  uint32_t parts = 1;
+  StencilTaps part[kMostParts];
   WriteView out;
   Rounder rounder;
   // Codes: to their place in an operand.
   uint32_t shift = 0, mask = 0;
   float factor = 1;
-  Divisor area, width;                         // of a result's image
-  int32_t lowest = 0;                          // of the taps' offsets, in pixels
-  int32_t offset[kMostTaps * kMostTaps] = {};  // of taps, in bytes of a slab
+  Divisor area, width;  // of a result's image
 
   // Products in fp16 are not done, or not written, where too many numbers are outside of what fp16 has: then the tile's mark is 1, else 0. In tf32
   // marks, where there are any, say which tiles are to be done.

@@ -16,8 +16,9 @@
 namespace ulp::cuda {
 namespace {
 
-constexpr uint32_t kUnit = 16;          // channels that a warp sums for
-constexpr size_t kShared = 227 * 1024;  // bytes that a block may have
+constexpr uint32_t kUnit = 16;  // channels that a warp sums for
+constexpr size_t kShared = 227 * 1024,
+                 kSharedOfTwo = 113 * 1024;  // bytes that a block may have, and one of two
 constexpr uint32_t kMostGradStages = 6;
 
 bool is_bf16(const FloatFormat& format) { return format == operand_format(Unit::bf16); }
@@ -244,9 +245,9 @@ std::optional<GradTiling> make_grad_tiling(const StencilShape& shape, uint32_t i
   tiling.input_tiles = (shape.in_c + tiling.inputs - 1) / tiling.inputs;
   tiling.output_tiles = (shape.out_c + tiling.outputs - 1) / tiling.outputs;
   tiling.tiles = static_cast<uint32_t>((shape.results() + kGradPixels - 1) / kGradPixels);
-  // A block for each processor.
+  const uint32_t together = grad_blocks(tiling.inputs, tiling.outputs, tf32);
   const uint32_t wanted =
-      std::clamp(processors / (tiling.input_tiles * tiling.output_tiles), 1u, tiling.tiles);
+      std::clamp(together * processors / (tiling.input_tiles * tiling.output_tiles), 1u, tiling.tiles);
   tiling.each = (tiling.tiles + wanted - 1) / wanted;
   tiling.pieces = (tiling.tiles + tiling.each - 1) / tiling.each;
   const uint32_t boxes = (*rows + 255) / 256, each = (*rows + boxes - 1) / boxes;
@@ -258,8 +259,9 @@ std::optional<GradTiling> make_grad_tiling(const StencilShape& shape, uint32_t i
                        kGradPixels * sizeof(uint32_t);
   // Gradients as operands, a row of zeros, barriers.
   const size_t beside = size_t{kGradCopies} * kGradPixels * tiling.outputs * (tf32 ? 4 : 2) + 16 + 1024;
-  if (beside + 2 * stage > kShared) return std::nullopt;
-  tiling.stages = static_cast<uint32_t>(std::min<size_t>((kShared - beside) / stage, kMostGradStages));
+  const size_t room = together == 2 && beside + 2 * stage <= kSharedOfTwo ? kSharedOfTwo : kShared;
+  if (beside + 2 * stage > room) return std::nullopt;
+  tiling.stages = static_cast<uint32_t>(std::min<size_t>((room - beside) / stage, kMostGradStages));
   tiling.shared = beside + tiling.stages * stage;
   return tiling;
 }

@@ -17,6 +17,11 @@ inline constexpr uint32_t kGradPixels = 64;  // of a tile
 inline constexpr uint32_t kGradTaps = 3;     // along an axis, at most
 inline constexpr uint32_t kGradCopies = 4;   // of a tile's gradients as the tensor core reads them
 
+// Blocks on a processor: two where so few sums leave room for it, as a block alone mostly waits.
+constexpr uint32_t grad_blocks(uint32_t inputs, uint32_t outputs, bool tf32) {
+  return !tf32 && inputs * outputs <= 512 ? 2 : 1;
+}
+
 struct GradTiling {
   uint32_t inputs = 64;   // channels of the input that a block sums for: 16, 32 or 64
   uint32_t outputs = 64;  // and of the output: 16, 32 or 64

@@ -85,7 +85,9 @@ __global__ void __launch_bounds__(kStencilThreads, kColumns* kRowTiles <= 64 ? 2
   extern __shared__ __align__(1024) uint8_t memory[];
   const StencilShape& shape = call.shape;
   const StencilTiling& tiling = call.tiling;
-  const uint32_t stages = tiling.stages, slabs = tiling.slabs;
+  const StencilTaps& part = call.part[blockIdx.y];
+  const uint32_t stages = part.stages, slabs = tiling.slabs;
+  const bool resident = part.resident;
   if constexpr (tf32) {
     if (call.marked != nullptr && *call.marked == 0) return;
   }
@@ -110,7 +112,7 @@ __global__ void __launch_bounds__(kStencilThreads, kColumns* kRowTiles <= 64 ? 2
     barrier_init_done();
   }
   if (threadIdx.x < 32) reinterpret_cast<uint32_t*>(memory + (zeros - base))[threadIdx.x] = 0;
-  const uint32_t taps = shape.taps(), chunks = tiling.chunks;
+  const uint32_t taps = part.taps(), chunks = tiling.chunks;
   const uint32_t tiles = tiling.row_tiles * tiling.column_tiles;
   uint32_t offset = 0;
   if constexpr (kHalf) {
@@ -156,7 +158,7 @@ __global__ void __launch_bounds__(kStencilThreads, kColumns* kRowTiles <= 64 ? 2
       for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         if (skips(tile)) continue;
         uint32_t image, p, q;
-        const int32_t first = pixel_of(tile / tiling.column_tiles * kRows, image, p, q) + call.lowest;
+        const int32_t first = pixel_of(tile / tiling.column_tiles * kRows, image, p, q) + part.lowest;
         for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
           barrier_wait(empty_slab + 8 * slab, phase);
           barrier_expect(full_slab + 8 * slab, slab_bytes);
@@ -176,7 +178,7 @@ __global__ void __launch_bounds__(kStencilThreads, kColumns* kRowTiles <= 64 ? 2
       uint32_t stage = 0, phase = 1;
       for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         if (skips(tile)) continue;
-        const uint8_t* from = call.image + size_t{tile % tiling.column_tiles} * chunks * taps * kBlockBytes;
+        const uint8_t* from = part.image + size_t{tile % tiling.column_tiles} * chunks * taps * kBlockBytes;
         for (uint32_t i = 0; i < chunks * taps; ++i, from += kBlockBytes) {
           barrier_wait(empty_block + 8 * stage, phase);
           barrier_expect(full_block + 8 * stage, kBlockBytes);
@@ -186,7 +188,7 @@ __global__ void __launch_bounds__(kStencilThreads, kColumns* kRowTiles <= 64 ? 2
             phase ^= 1;
           }
         }
-        if (tiling.resident) break;
+        if (resident) break;
       }
     } else if (kHalf && threadIdx.x >= kConsumers + 64) {
       const uint32_t thread = threadIdx.x - (kConsumers + 64);
@@ -227,7 +229,7 @@ __global__ void __launch_bounds__(kStencilThreads, kColumns* kRowTiles <= 64 ? 2
     StencilRow rows[kRowTiles][2];
     {
       uint32_t image, p, q;
-      const int32_t first = pixel_of(tile_first, image, p, q) + call.lowest;
+      const int32_t first = pixel_of(tile_first, image, p, q) + part.lowest;
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
@@ -238,15 +240,15 @@ __global__ void __launch_bounds__(kStencilThreads, kColumns* kRowTiles <= 64 ? 2
           row = {0, 0, 0xFFFFFFFFu};
           if (result >= results) continue;
           row.at = static_cast<uint32_t>(pixel_of(result, image, p, q) - first) * kRowBytes + t * kPartBytes;
-          row.pixel = (image * shape.full_h + p * shape.step_h + shape.first_h) * shape.full_w +
-                      q * shape.step_w + shape.first_w;
+          row.pixel = (image * shape.full_h + p * shape.step_h + part.first_h) * shape.full_w +
+                      q * shape.step_w + part.first_w;
           uint32_t across = 0;
-          for (uint32_t i = 0; i < shape.columns; ++i) {
-            across |= uint32_t{q * shape.stride_w + static_cast<uint32_t>(shape.column[i]) < shape.in_w} << i;
+          for (uint32_t i = 0; i < part.columns; ++i) {
+            across |= uint32_t{q * shape.stride_w + static_cast<uint32_t>(part.column[i]) < shape.in_w} << i;
           }
-          for (uint32_t i = 0; i < shape.rows; ++i) {
-            const bool inside = p * shape.stride_h + static_cast<uint32_t>(shape.row[i]) < shape.in_h;
-            row.valid |= inside ? across << (i * shape.columns) : 0;
+          for (uint32_t i = 0; i < part.rows; ++i) {
+            const bool inside = p * shape.stride_h + static_cast<uint32_t>(part.row[i]) < shape.in_h;
+            row.valid |= inside ? across << (i * part.columns) : 0;
           }
         }
       }
@@ -287,7 +289,7 @@ __global__ void __launch_bounds__(kStencilThreads, kColumns* kRowTiles <= 64 ? 2
       mma_commit();
     };
     const auto give_back = [&] {
-      if (!tiling.resident && held != 0xFFFFFFFFu && lane == 0) barrier_arrive(empty_block + 8 * held);
+      if (!resident && held != 0xFFFFFFFFu && lane == 0) barrier_arrive(empty_block + 8 * held);
     };
     const auto next_block = [&] {
       held = stage;
@@ -311,11 +313,11 @@ __global__ void __launch_bounds__(kStencilThreads, kColumns* kRowTiles <= 64 ? 2
       }
       const uint32_t slab_at = slab_base + slab * slab_bytes;
       const auto wait_block = [&] {
-        if (!tiling.resident || first_tile) barrier_wait(full_block + 8 * stage, stage_phase);
+        if (!resident || first_tile) barrier_wait(full_block + 8 * stage, stage_phase);
       };
       if constexpr (kRowTiles == 2) {
         for (uint32_t tap = 0; tap < taps; ++tap) {
-          const uint32_t moved = slab_at + static_cast<uint32_t>(call.offset[tap]);
+          const uint32_t moved = slab_at + static_cast<uint32_t>(part.offset[tap]);
           mma_wait<1>();  // what read the first set
           feed_tile(tap, moved, 0, a[0]);
           wait_block();
@@ -329,7 +331,7 @@ __global__ void __launch_bounds__(kStencilThreads, kColumns* kRowTiles <= 64 ? 2
         }
       } else {
         const auto one = [&](uint32_t tap, uint32_t(&set)[kSteps][4]) {
-          feed_tile(tap, slab_at + static_cast<uint32_t>(call.offset[tap]), 0, set);
+          feed_tile(tap, slab_at + static_cast<uint32_t>(part.offset[tap]), 0, set);
           wait_block();
           multiply(set, sums[0]);
           mma_wait<1>();  // the tap before
@@ -367,11 +369,11 @@ __global__ void __launch_bounds__(kStencilThreads, kColumns* kRowTiles <= 64 ? 2
         for (uint32_t chunk = 0; chunk < chunks && where != 0; ++chunk) {
           if ((where >> chunk % 32 & 1) == 0) continue;
           uint32_t image, p, q;
-          const int32_t first = pixel_of(tile_first, image, p, q) + call.lowest;
+          const int32_t first = pixel_of(tile_first, image, p, q) + part.lowest;
           const uint8_t* blocks =
-              call.image + (size_t{tile % tiling.column_tiles} * chunks + chunk) * taps * kBlockBytes;
-          add_below<kColumns, kRowTiles, kChannels>(call, offset, static_cast<uint32_t>(first), chunk, blocks,
-                                                    t, rows, sums);
+              part.image + (size_t{tile % tiling.column_tiles} * chunks + chunk) * taps * kBlockBytes;
+          add_below<kColumns, kRowTiles, kChannels>(call, part, offset, static_cast<uint32_t>(first), chunk,
+                                                    blocks, t, rows, sums);
         }
       }
       // What sums lack, a power of two.
@@ -409,7 +411,7 @@ void start_tile(const CUtensorMap& map, const StencilCall& call, Stream stream) 
   static const cudaError_t allowed =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 227 * 1024);
   (void)allowed;
-  kernel<<<call.tiling.grid, kStencilThreads, call.tiling.shared, stream>>>(map, call);
+  kernel<<<dim3(call.tiling.grid, call.parts), kStencilThreads, call.tiling.shared, stream>>>(map, call);
   check_launch();
 }
 

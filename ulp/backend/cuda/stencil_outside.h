@@ -98,17 +98,18 @@ __device__ inline uint32_t which_below(const HalfWindow& window, const uint16_t*
 // the tensor core is under way. `first` is the slab's first pixel, `blocks` has the weights of chunk and columns. All of a warp come here.
 // Codes are read from where they came, as converting has lost them; products are exact, so each is rounded once, with its sum.
 template <int kColumns, int kRowTiles, int kChannels>
-__device__ inline void add_below(const StencilCall& call, uint32_t offset, uint32_t first, uint32_t chunk,
-                                 const uint8_t* blocks, uint32_t t, const StencilRow (&rows)[kRowTiles][2],
+__device__ inline void add_below(const StencilCall& call, const StencilTaps& part, uint32_t offset,
+                                 uint32_t first, uint32_t chunk, const uint8_t* blocks, uint32_t t,
+                                 const StencilRow (&rows)[kRowTiles][2],
                                  float (&sums)[kRowTiles][kColumns / 2]) {
   constexpr uint32_t kRowBytes = kChannels * 2, kPartBytes = kRowBytes / 4, kOwn = kColumns / 4;
   constexpr uint32_t kEach = kChannels / 4, kBlockBytes = kColumns * kChannels * 2, kAll = 0xFFFFFFFFu;
   const HalfWindow window = HalfWindow::of(call.half, offset);
-  const uint32_t taps = call.shape.taps(), in_c = call.shape.in_c, own = chunk * kChannels + t * kEach;
+  const uint32_t taps = part.taps(), in_c = call.shape.in_c, own = chunk * kChannels + t * kEach;
   const auto* codes = reinterpret_cast<const uint16_t*>(call.in);
   // Those of the pixel that a row's tap, one that lies in the image, meets.
   const auto pixel_at = [&](const StencilRow& row, uint32_t tap) {
-    const uint32_t at = row.at - t * kPartBytes + static_cast<uint32_t>(call.offset[tap]);
+    const uint32_t at = row.at - t * kPartBytes + static_cast<uint32_t>(part.offset[tap]);
     return codes + uint64_t{first + at / kRowBytes} * in_c;
   };
   // Of the thread's own channels.

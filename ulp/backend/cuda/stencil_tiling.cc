@@ -48,10 +48,22 @@ constexpr Candidate kCandidates[] = {
     {256, 32, 1.4, 1.9, 1.9},   {128, 32, 0.75, 1.05, 1.05},
 };
 
-double cost(const Candidate& candidate, const StencilTiling& tiling, Feed feed, uint32_t processors) {
-  const uint32_t tiles = tiling.row_tiles * tiling.column_tiles, each = (tiles + processors - 1) / processors;
+double cost(const Candidate& candidate, uint32_t tiles, Feed feed, uint32_t processors) {
+  const uint32_t each = (tiles + processors - 1) / processors;
   const bool ready = feed == Feed::bf16 || feed == Feed::half_from_16;
   return each / 2 * (ready ? candidate.pair_of_bf16 : candidate.pair) + each % 2 * candidate.alone;
+}
+
+// Whether one launch can do both.
+bool alike(const StencilTiling& a, const StencilTiling& b) {
+  return a.rows == b.rows && a.columns == b.columns && a.channels == b.channels && a.slabs == b.slabs &&
+         a.boxes == b.boxes && a.box_rows == b.box_rows && a.row_tiles == b.row_tiles;
+}
+
+// Not more idle columns than working ones; few columns only where there are few channels, or no others will do.
+bool worth_trying(const Candidate& candidate, uint32_t out_c, bool others) {
+  if (candidate.columns > 32 && candidate.columns / 2 >= out_c) return false;
+  return candidate.columns > 32 || out_c <= 64 || !others;
 }
 
 // Fills in a tiling with so many slabs of so many channels. False where it does not fit.
@@ -89,6 +101,23 @@ bool fill_tiling(const StencilShape& shape, Feed feed, uint32_t processors, uint
       three.resident == tiling.resident && (three.resident || three.stages >= std::min(tiling.stages, 4u)))
     tiling = three;
   return true;
+}
+
+// Fills in all but rows and columns, with slabs of so many pixels.
+bool fill_widest(const StencilShape& shape, Feed feed, uint32_t processors, uint32_t slab_pixels,
+                 StencilTiling& tiling) {
+  // A thread writes a quarter of the columns, or none.
+  if (shape.out_c % (tiling.columns / 4) != 0) return false;
+  // Of 16-bit codes that many operands fit the registers only of blocks that are alone on a processor.
+  const bool wide = feed == Feed::bf16_from_8 || feed == Feed::half_from_8 ||
+                    ((feed == Feed::bf16 || feed == Feed::half_from_16) && tiling.columns == 128);
+  const uint32_t widest = wide ? 64 : 32;
+  const uint32_t channels = shape.in_c >= widest ? widest : shape.in_c > 16 ? 32 : 16;
+  // Wide slabs are fewer steps; but not so wide that weights do not come in time.
+  if (channels == 64 && fill_tiling(shape, feed, processors, slab_pixels, 64, tiling) && tiling.stages >= 4)
+    return true;
+  return fill_tiling(shape, feed, processors, slab_pixels, channels == 64 ? 32 : channels, tiling) ||
+         fill_tiling(shape, feed, processors, slab_pixels, channels, tiling);
 }
 
 }  // namespace
@@ -204,34 +233,78 @@ int32_t lowest_offset(const StencilShape& shape) {
 }
 
 bool make_tiling(const StencilShape& shape, Feed feed, uint32_t processors, StencilTiling& tiling) {
-  // A thread writes a quarter of the columns, or none.
-  if (shape.out_c % (tiling.columns / 4) != 0) return false;
   const std::optional<uint32_t> slab_pixels = slab_rows(shape, tiling.rows);
-  if (!slab_pixels) return false;
-  // Of 16-bit codes that many operands fit the registers only of blocks that are alone on a processor.
-  const bool wide = feed == Feed::bf16_from_8 || feed == Feed::half_from_8 ||
-                    ((feed == Feed::bf16 || feed == Feed::half_from_16) && tiling.columns == 128);
-  const uint32_t widest = wide ? 64 : 32;
-  const uint32_t channels = shape.in_c >= widest ? widest : shape.in_c > 16 ? 32 : 16;
-  // Wide slabs are fewer steps; but not so wide that weights do not come in time.
-  if (channels == 64 && fill_tiling(shape, feed, processors, *slab_pixels, 64, tiling) && tiling.stages >= 4)
-    return true;
-  return fill_tiling(shape, feed, processors, *slab_pixels, channels == 64 ? 32 : channels, tiling) ||
-         fill_tiling(shape, feed, processors, *slab_pixels, channels, tiling);
+  return slab_pixels && fill_widest(shape, feed, processors, *slab_pixels, tiling);
+}
+
+std::vector<StencilTiling> make_tilings(std::span<const StencilPart> parts, Feed feed, uint32_t processors,
+                                        uint32_t rows, uint32_t columns) {
+  StencilTiling empty;
+  empty.rows = rows;
+  empty.columns = columns;
+  std::vector<StencilTiling> made(parts.size(), empty);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (!make_tiling(parts[i].shape, feed, processors, made[i])) return {};
+  }
+  // Slabs as the largest has them, of channels as the part with most taps.
+  size_t most = 0;
+  uint32_t pixels = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const StencilShape &shape = parts[i].shape, &first = parts[0].shape;
+    if (shape.out_h != first.out_h || shape.out_w != first.out_w) return made;
+    if (shape.taps() > parts[most].shape.taps()) most = i;
+    pixels = std::max(pixels, made[i].slab_rows);
+  }
+  std::vector<StencilTiling> together(parts.size(), empty);
+  if (!fill_widest(parts[most].shape, feed, processors, pixels, together[most])) return made;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (!fill_slabs(parts[i].shape, feed, processors, pixels, together[most].channels, together[most].slabs,
+                    together[i]))
+      return made;
+  }
+  return together;
+}
+
+std::vector<StencilTiling> choose_tilings(std::span<const StencilPart> parts, Feed feed,
+                                          uint32_t processors) {
+  std::vector<StencilTiling> best;
+  double least = 0;
+  const uint32_t out_c = parts[0].shape.out_c;
+  for (const Candidate& candidate : kCandidates) {
+    if (!worth_trying(candidate, out_c, !best.empty())) continue;
+    std::vector<StencilTiling> made =
+        make_tilings(parts, feed, processors, candidate.rows, candidate.columns);
+    if (made.empty()) continue;
+    // Together tiles of all parts share the processors; taps are what a tile takes its time for.
+    const bool together = std::all_of(made.begin(), made.end(),
+                                      [&](const StencilTiling& tiling) { return alike(tiling, made[0]); });
+    double takes = 0, taps = 0;
+    uint32_t all = 0;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const uint32_t tiles = made[i].row_tiles * made[i].column_tiles;
+      const double own = std::max(parts[i].shape.taps(), 1u);
+      takes += cost(candidate, tiles, feed, processors) * own;
+      taps += own;
+      all += tiles;
+    }
+    if (together) takes = cost(candidate, all, feed, processors) * taps / static_cast<double>(parts.size());
+    if (!best.empty() && takes >= least) continue;
+    best = std::move(made);
+    least = takes;
+  }
+  return best;
 }
 
 std::optional<StencilTiling> choose_tiling(const StencilShape& shape, Feed feed, uint32_t processors) {
   std::optional<StencilTiling> best;
   double least = 0;
   for (const Candidate& candidate : kCandidates) {
-    // Not more idle columns than working ones; few columns only where there are few channels, or no others will do.
-    if (candidate.columns > 32 && candidate.columns / 2 >= shape.out_c) continue;
-    if (candidate.columns == 32 && shape.out_c > 64 && best) continue;
+    if (!worth_trying(candidate, shape.out_c, best.has_value())) continue;
     StencilTiling tiling;
     tiling.rows = candidate.rows;
     tiling.columns = candidate.columns;
     if (!make_tiling(shape, feed, processors, tiling)) continue;
-    const double takes = cost(candidate, tiling, feed, processors);
+    const double takes = cost(candidate, tiling.row_tiles * tiling.column_tiles, feed, processors);
     if (best && takes >= least) continue;
     best = tiling;
     least = takes;
@@ -275,10 +348,30 @@ void complete(StencilCall& call, Feed feed, const QuickCodec& codec) {
   }
   call.area = Divisor::of(shape.out_h * shape.out_w);
   call.width = Divisor::of(shape.out_w);
-  call.lowest = lowest_offset(shape);
+  call.parts = 1;
+  StencilTaps& part = call.part[0];
+  part.stages = call.tiling.stages;
+  part.resident = call.tiling.resident;
+  part.first_h = shape.first_h;
+  part.first_w = shape.first_w;
+  part.rows = shape.rows;
+  part.columns = shape.columns;
+  std::copy(std::begin(shape.row), std::end(shape.row), part.row);
+  std::copy(std::begin(shape.column), std::end(shape.column), part.column);
+  part.lowest = lowest_offset(shape);
   for (uint32_t tap = 0; tap < shape.taps(); ++tap) {
-    call.offset[tap] = offset_of(shape, tap) * static_cast<int32_t>(call.tiling.channels * feed_bytes(feed));
+    part.offset[tap] = offset_of(shape, tap) * static_cast<int32_t>(call.tiling.channels * feed_bytes(feed));
   }
+}
+
+bool join(StencilCall& call, const StencilCall& other) {
+  if (call.parts == kMostParts || other.parts != 1 || call.marks != nullptr || other.marks != nullptr ||
+      call.shape.out_h != other.shape.out_h || call.shape.out_w != other.shape.out_w ||
+      !alike(call.tiling, other.tiling))
+    return false;
+  call.tiling.shared = std::max(call.tiling.shared, other.tiling.shared);
+  call.part[call.parts++] = other.part[0];
+  return true;
 }
 
 StencilWeights::Image weight_image(const StencilPart& part, const StencilTiling& tiling, uint32_t* to) {

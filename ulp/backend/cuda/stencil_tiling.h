@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "ulp/backend/cuda/gather.h"
@@ -49,6 +50,12 @@ std::optional<uint32_t> slab_rows(const StencilShape& shape, uint32_t rows);
 int32_t lowest_offset(const StencilShape& shape);
 // The tiling that should be quickest; none where none fits.
 std::optional<StencilTiling> choose_tiling(const StencilShape& shape, Feed feed, uint32_t processors);
+// Of several parts, with so many rows and columns, if they can be such that one launch does all parts; else of each by itself. Empty
+// where one does not fit.
+std::vector<StencilTiling> make_tilings(std::span<const StencilPart> parts, Feed feed, uint32_t processors,
+                                        uint32_t rows, uint32_t columns);
+// The quickest of those; where parts are done by themselves, the quickest for each.
+std::vector<StencilTiling> choose_tilings(std::span<const StencilPart> parts, Feed feed, uint32_t processors);
 
 HalfFormat half_format(const QuickCodec& codec);
 // How marked tiles of a tiling are done again, without its marks: of the same columns, and so few rows that a few of them do not take
@@ -60,8 +67,11 @@ struct Again {
 std::optional<Again> choose_again(const StencilShape& shape, Feed feed, uint32_t processors,
                                   const StencilTiling& marked);
 
-// Fills in what follows `rounder` in the call from its shape and the format of the codes, but for what only fp16 has beside it.
+// Fills in the one part and what follows `rounder` in the call from its shape and the format of the codes, but for what only fp16 has
+// beside it, and where weights lie.
 void complete(StencilCall& call, Feed feed, const QuickCodec& codec);
+// Makes another's part one of the call's, if one launch can do both. Not where tiles may be marked.
+bool join(StencilCall& call, const StencilCall& other);
 
 // Where a part's weights come from and go to.
 StencilWeights::Image weight_image(const StencilPart& part, const StencilTiling& tiling, uint32_t* to);
