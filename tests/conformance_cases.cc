@@ -160,6 +160,7 @@ void add_products(Cases& cases) {
       conv({5, 6, 6, 64}, 128, 1, 1, 0, 1, false),  conv({1, 7, 9, 32}, 136, 5, 3, 2, 1, false),
       conv({1, 13, 15, 58}, 58, 1, 1, 0, 1, false), conv({1, 7, 5, 58}, 116, 1, 1, 0, 1, false),
       conv({2, 9, 8, 24}, 58, 1, 1, 0, 1, false),   conv({1, 6, 7, 116}, 116, 1, 1, 0, 1, false),
+      conv({3, 13, 11, 4}, 12, 3, 1, 1, 1, false),  conv({2, 9, 7, 72}, 12, 3, 2, 1, 1, false),
   };
   for (const ConvCase& one : convs) {
     const ConvOptions& o = one.options;

@@ -64,9 +64,11 @@ TEST(Conformance, EveryKernelIsReachedInEveryRequiredScheme) {
       for (const KernelDef& kernel : backend().kernels) {
         const bool points = kernel.name == "pointwise", codes = kernel.name == "stencil" || points;
         const bool wide = kernel.name == "onednn" || kernel.name == "cudnn" || kernel.name == "cublaslt" ||
-                          kernel.name == "depthwise" || kernel.name == "small" || codes;
+                          kernel.name == "depthwise" || kernel.name == "small" || kernel.name == "direct" ||
+                          codes;
         if (kernel.name == "reference" || (scheme.accumulator ? wide : kernel.name == "narrow")) continue;
-        if (codes && scheme.storages == std::vector<std::string_view>{"fp32"}) continue;
+        const bool fp32 = scheme.storages == std::vector<std::string_view>{"fp32"};
+        if (fp32 ? codes : kernel.name == "direct") continue;
         // Of weights' gradients the stencil takes bf16 and 8 bits, as pointwise does of everything.
         if (codes && (points || kernel.op == "conv2d_grad_weight") &&
             scheme.storages == std::vector<std::string_view>{"fp(6,9,0)"})

@@ -24,6 +24,7 @@ std::span<const KernelDef> stencil_kernels();       // convolutions from codes t
 std::span<const KernelDef> stencil_grad_kernels();  // and gradients of their weights
 std::span<const KernelDef>
 pointwise_kernels();  // 1x1 convolutions of any even number of channels, from codes to codes
+std::span<const KernelDef> direct_kernels();  // convolutions of fp32 tensors, multiplied in fp32
 // What convolutions prepare of their weights (Backend::make_preparation).
 std::unique_ptr<Task> make_preparation(std::span<Task* const> tasks);
 
