@@ -14,6 +14,7 @@
 #include "tests/conformance.h"
 #include "ulp/backend/cuda/families.h"
 #include "ulp/backend/cuda/stencil_grad.h"
+#include "ulp/backend/cuda/stencil_padded.h"
 #include "ulp/backend/cuda/stencil_tiling.h"
 #include "ulp/backend/ref/reference.h"
 
@@ -66,6 +67,10 @@ const std::vector<Case>& convolutions() {
       conv({2, 11, 10, 16}, {16, 2, 3, 0, 1, false}),
       conv({2, 7, 7, 16}, {16, 3, 1, 0, 1, false}),
       conv({3, 6, 6, 8}, {8, 3, 1, 1, 1, false}),
+      // Of bf16, padded: several images in a tile, a kernel larger than its images and one with much padding, columns that are no channels.
+      conv({7, 4, 4, 32}, {32, 3, 1, 1, 1, false}),
+      conv({2, 13, 6, 64}, {24, 5, 1, 2, 1, false}),
+      conv({5, 3, 2, 16}, {8, 5, 1, 3, 1, false}),
       // Few channels, whose windows are gathered.
       conv({3, 6, 5, 3}, {16, 3, 1, 1, 1, false}),
       conv({2, 7, 8, 1}, {32, 5, 2, 2, 1, false}),
@@ -220,6 +225,25 @@ TEST(Stencil, EveryWeightHasAPlaceOfItsOwn) {
   }
 }
 
+// Natural blocks: channels of the input lie in order.
+TEST(Stencil, EveryWeightOfAPaddedTileHasAPlaceOfItsOwn) {
+  for (const uint32_t columns : {16u, 32u, 64u}) {
+    for (const uint32_t channels : {16u, 32u, 64u}) {
+      std::vector<int> taken(columns * channels);
+      for (uint32_t n = 0; n < columns; ++n) {
+        for (uint32_t c = 0; c < channels; ++c) {
+          const uint32_t at = cuda::block_position(columns, channels, false, n, c, true);
+          ASSERT_LT(at, taken.size());
+          ++taken[at];
+          EXPECT_EQ(at % 8, c % 8);
+          EXPECT_EQ(at / (8 * columns), c / 8);
+        }
+      }
+      EXPECT_EQ(std::count(taken.begin(), taken.end(), 1), static_cast<ptrdiff_t>(taken.size()));
+    }
+  }
+}
+
 // All pixels that a tile's results look at lie in its slab.
 void expect_covered(const StencilShape& shape, const StencilTiling& tiling, const std::string& what) {
   cuda::StencilCall call;
@@ -278,6 +302,108 @@ TEST(Stencil, SlabsHaveEveryPixelOfTheirTile) {
     }
   }
   EXPECT_GT(fitted, 1000u);
+}
+
+// Every result is at one place of one tile, and each of its taps finds its pixel, or zeros, where it looks.
+void expect_padded(const StencilShape& shape, const StencilTiling& tiling, const std::string& what) {
+  cuda::StencilCall call;
+  call.shape = shape;
+  call.tiling = tiling;
+  cuda::complete(call, Feed::bf16, {});
+  std::vector<int> written(size_t{shape.images} * shape.full_h * shape.full_w);
+  for (uint32_t index = 0; index < tiling.row_tiles; ++index) {
+    const cuda::PaddedTile tile = cuda::padded_tile(call, index);
+    for (uint32_t i = 0; i < tiling.padded.pieces * cuda::kPiece; ++i) {
+      const uint32_t result = cuda::padded_result(call, tile, i);
+      if (result == cuda::kNoPixel) continue;
+      ++written.at(result);
+      const uint32_t x = result % shape.full_w, y = result / shape.full_w % shape.full_h,
+                     image = result / shape.full_w / shape.full_h;
+      const int64_t p = (y - shape.first_h) / shape.step_h, q = (x - shape.first_w) / shape.step_w;
+      for (uint32_t tap = 0; tap < shape.taps(); ++tap) {
+        const int64_t row = p + shape.row[tap / shape.columns],
+                      column = q + shape.column[tap % shape.columns];
+        const bool inside = row >= 0 && column >= 0 && row < shape.in_h && column < shape.in_w;
+        const auto pixel = static_cast<uint32_t>((image * shape.in_h + row) * shape.in_w + column);
+        ASSERT_GE(call.part[0].offset[tap], 0) << what;
+        const uint32_t at = i + static_cast<uint32_t>(call.part[0].offset[tap]);
+        ASSERT_LT(at, tiling.padded.pixels) << what;
+        ASSERT_EQ(cuda::padded_pixel(call, tile, at), inside ? pixel : cuda::kNoPixel) << what;
+      }
+    }
+  }
+  EXPECT_EQ(static_cast<uint64_t>(std::count(written.begin(), written.end(), 1)), shape.results()) << what;
+  EXPECT_EQ(std::count_if(written.begin(), written.end(), [](int times) { return times > 1; }), 0) << what;
+}
+
+TEST(Stencil, PaddedTilesHaveEveryPixelOfTheirResults) {
+  size_t fitted = 0;
+  for (const uint32_t size : {1u, 2u, 3u, 7u, 8u, 13u, 32u}) {
+    for (const uint32_t kernel : {1u, 2u, 3u, 5u}) {
+      for (const uint32_t stride : {1u, 2u}) {
+        for (const uint32_t padding : {0u, 1u, 2u, 4u}) {
+          if (size + 2 * padding < kernel || size < stride) continue;
+          for (const uint32_t images : {1u, 5u}) {
+            StencilConv conv = square(images, size, 16, 16, kernel, stride, padding);
+            if (size > 8) {
+              conv.w -= 4;  // not as wide as high
+              conv.out_w = (conv.w + 2 * padding - kernel) / stride + 1;
+            }
+            std::vector<StencilPart> parts = cuda::gradient_parts(conv);
+            parts.push_back(cuda::forward_part(conv));
+            for (const StencilPart& part : parts) {
+              for (const uint32_t together : {1u, 2u, 3u}) {
+                for (uint32_t rows = 1; rows <= part.shape.out_h; rows += 3) {
+                  StencilTiling tiling;
+                  tiling.columns = 16;
+                  tiling.padded.images = together;
+                  tiling.padded.rows = together == 1 ? rows : part.shape.out_h;
+                  if (!cuda::make_padded(part.shape, Feed::bf16, kProcessors, tiling)) continue;
+                  ++fitted;
+                  EXPECT_LE(tiling.shared, 227u * 1024);
+                  expect_padded(part.shape, tiling,
+                                std::to_string(images) + " images of " + std::to_string(size) + " kernel " +
+                                    std::to_string(kernel) + " stride " + std::to_string(stride) +
+                                    " padding " + std::to_string(padding) + " together " +
+                                    std::to_string(together) + " rows " + std::to_string(rows));
+                  if (together > 1) break;
+                }
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(fitted, 1000u);
+}
+
+// Not where there is stride, few taps or many channels, nor where rows have no room.
+TEST(Stencil, PadsWhereChannelsAreFew) {
+  const auto padded = [](const StencilConv& conv, Feed feed = Feed::bf16) {
+    return cuda::choose_padded(cuda::forward_part(conv).shape, feed, kProcessors);
+  };
+  for (const Feed feed : {Feed::bf16, Feed::bf16_from_8}) {
+    for (uint32_t layer = 0; layer < 3; ++layer) {
+      for (const uint32_t images : {128u, 1024u}) {
+        const auto tiling = padded(square(images, 32 >> layer, 16 << layer, 16 << layer, 3, 1, 1), feed);
+        ASSERT_TRUE(tiling);
+        EXPECT_GE(tiling->grid, 120u);
+      }
+    }
+    const auto tiling = padded(square(1024, 32, 64, 64, 3, 1, 1), feed);
+    ASSERT_TRUE(tiling);
+    EXPECT_EQ(tiling->columns, 64u);
+    EXPECT_EQ(tiling->padded.rows, 16u);
+    EXPECT_EQ(tiling->slabs, 2u);
+    EXPECT_FALSE(padded(square(128, 32, 64, 64, 3, 2, 1), feed));
+    EXPECT_FALSE(padded(square(128, 32, 64, 64, 1, 1, 0), feed));
+    EXPECT_FALSE(padded(square(128, 32, 48, 64, 3, 1, 1), feed));
+    EXPECT_FALSE(padded(square(128, 32, 64, 128, 3, 1, 1), feed));
+    EXPECT_FALSE(padded(square(1, 4096, 64, 64, 3, 1, 1), feed));
+  }
+  EXPECT_FALSE(padded(square(128, 32, 16, 16, 3, 1, 1), Feed::tf32_from_16));
+  EXPECT_FALSE(padded(square(128, 32, 16, 16, 3, 1, 1), Feed::half_from_8));
 }
 
 // Each of a weight's taps is in one part: so it is rounded, and counted, once.

@@ -5,7 +5,8 @@
 //
 // Gradients of weights are checked and timed after them (grad_check.h).
 //
-//   stencil_check [--speed]     what is right, or how long it takes; * is the tiling that plans take
+//   stencil_check [--speed] [--few]     what is right, or how long it takes; * is the tiling that plans take; few: only convolutions
+//                                       of few channels, which may be padded (stencil_padded.h)
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -20,8 +21,10 @@
 
 #include "tests/cuda/grad_check.h"
 #include "tests/cuda/stencil_bench.h"
+#include "tests/cuda/stencil_cases.h"
 #include "tests/cuda/stencil_naive.h"
 #include "tests/cuda/stencil_work.h"
+#include "ulp/backend/cuda/stencil_padded.h"
 
 namespace ulp::cuda {
 namespace {
@@ -30,8 +33,22 @@ int failures = 0;
 
 struct Tile {
   uint32_t rows, columns;
+  // Padded: so many images, or one in so many bands; for so many processors, 0 for all, as with few of them blocks have several tiles.
+  uint32_t images = 0, bands = 1, processors = 0;
 };
-constexpr Tile kTiles[] = {{256, 128}, {128, 128}, {128, 64}, {256, 32}, {128, 32}};
+
+// All tilings; the same on few processors, too.
+std::vector<Tile> all_tiles(bool few_processors) {
+  std::vector<Tile> all = {{256, 128}, {128, 128}, {128, 64}, {256, 32}, {128, 32}};
+  for (const uint32_t processors : {0u, 3u}) {
+    if (processors != 0 && !few_processors) continue;
+    for (const uint32_t columns : {64u, 32u, 16u}) {
+      for (const uint32_t images : {1u, 2u, 3u, 4u}) all.push_back({0, columns, images, 1, processors});
+      for (const uint32_t bands : {2u, 3u, 4u}) all.push_back({0, columns, 1, bands, processors});
+    }
+  }
+  return all;
+}
 
 // A convolution on the device.
 class Bench {
@@ -66,8 +83,22 @@ class Bench {
 
   // False where a tile does not fit.
   bool cut(const Tile& tile) {
-    tilings_ = make_tilings(parts_, work_.feed, stencil_processors(), tile.rows, tile.columns);
-    if (tilings_.empty()) return false;
+    if (tile.images == 0) {
+      tilings_ = make_tilings(parts_, work_.feed, stencil_processors(), tile.rows, tile.columns);
+      if (tilings_.empty()) return false;
+    } else {
+      tilings_.clear();
+      for (const StencilPart& part : parts_) {
+        StencilTiling tiling;
+        tiling.rows = tile.rows;
+        tiling.columns = tile.columns;
+        tiling.padded.images = tile.images;
+        tiling.padded.rows = (part.shape.out_h + tile.bands - 1) / tile.bands;
+        const uint32_t processors = tile.processors == 0 ? stencil_processors() : tile.processors;
+        if (!make_padded(part.shape, work_.feed, processors, tiling)) return false;
+        tilings_.push_back(tiling);
+      }
+    }
     size_t bytes = 0;
     for (size_t i = 0; i < parts_.size(); ++i)
       bytes += tilings_[i].image_bytes(work_.feed, parts_[i].shape.taps());
@@ -76,8 +107,16 @@ class Bench {
   }
   // Whether plans would cut it so.
   bool chosen(const Tile& tile) const {
+    const StencilShape& shape = parts_.back().shape;
+    if (parts_.size() == 1) {
+      if (const auto padded = choose_padded(shape, work_.feed, stencil_processors())) {
+        return padded->columns == tile.columns && padded->padded.images == tile.images &&
+               padded->padded.rows == (shape.out_h + tile.bands - 1) / tile.bands;
+      }
+    }
     const auto tilings = choose_tilings(parts_, work_.feed, stencil_processors());
-    return !tilings.empty() && tilings[0].rows == tile.rows && tilings[0].columns == tile.columns;
+    return tile.images == 0 && !tilings.empty() && tilings[0].rows == tile.rows &&
+           tilings[0].columns == tile.columns;
   }
 
   void soil(int byte) {
@@ -333,17 +372,24 @@ class Bench {
 };
 
 std::string title(const Work& work, const Tile& tile) {
-  return fmt::format("{} {} x {} = {}, tiles of {} by {}", work.name, work.x.name, work.weight.name,
-                     work.out.name, tile.rows, tile.columns);
+  const std::string what =
+      fmt::format("{} {}x{}x{}x{} to {}, {} x {} = {}", work.name, work.conv.images, work.conv.h, work.conv.w,
+                  work.conv.c, work.conv.k, work.x.name, work.weight.name, work.out.name);
+  if (tile.images == 0) return fmt::format("{}, tiles of {} by {}", what, tile.rows, tile.columns);
+  return fmt::format("{}, padded {} of {}x{} by {}{}", what,
+                     tile.bands > 1 ? fmt::format("1/{}", tile.bands) : fmt::format("{}", tile.images),
+                     work.conv.out_h, work.conv.out_w, tile.columns,
+                     tile.processors == 0 ? "" : ", few processors");
 }
 
-void check_all(const std::vector<Work>& all) {
+// Where they are padded, some such tiling must fit.
+void check_all(const std::vector<Work>& all, bool padded = false) {
   for (const Work& work : all) {
     Bench bench(work);
     size_t fitted = 0;
-    for (const Tile& tile : kTiles) {
+    for (const Tile& tile : all_tiles(true)) {
       if (!bench.cut(tile)) continue;
-      ++fitted;
+      fitted += padded && tile.images == 0 ? 0 : 1;
       const std::string wrong = bench.wrong();
       if (!wrong.empty()) ++failures;
       fmt::print("{} {}: error {:.4f} of allowed{}\n", wrong.empty() ? "PASS" : "FAIL", title(work, tile),
@@ -357,8 +403,8 @@ void check_all(const std::vector<Work>& all) {
 void time_all(const std::vector<Work>& all) {
   for (const Work& work : all) {
     Bench bench(work);
-    for (const Tile& tile : kTiles) {
-      if (tile.columns > 32 && tile.columns / 2 >= bench.out_c()) continue;
+    for (const Tile& tile : all_tiles(false)) {
+      if (tile.columns > (tile.images == 0 ? 32 : 16) && tile.columns / 2 >= bench.out_c()) continue;
       if (!bench.cut(tile)) continue;
       bench.soil(0);
       const double weights = milliseconds([&] { bench.prepare(); }),
@@ -370,120 +416,28 @@ void time_all(const std::vector<Work>& all) {
   }
 }
 
-constexpr Format k434{"fp(4,3,4)"}, k520{"fp(5,2,0)"}, k690{"fp(6,9,0)"}, kBf16{"bf16"}, kE4m3{"e4m3"};
-
-std::vector<Work> checked() {
-  constexpr Feed k8 = Feed::bf16_from_8;
-  return {
-      {"one pixel", square(3, 1, 16, 16, 3, 1), false, k8, k434, k434, k434},
-      {"forward", {3, 5, 7, 16, 5, 7, 24, 3, 3, 1, 1, 1, 1}, false, k8, k434, k434, k434},
-      {"forward", square(5, 9, 48, 64, 3, 1), false, k8, k434, k434, k520, true},
-      {"forward", square(6, 16, 128, 128, 3, 1), false, k8, k434, k434, k434, true},
-      {"forward", square(7, 12, 80, 256, 3, 1), false, k8, k520, kE4m3, kE4m3, true},
-      {"5x5", square(4, 13, 32, 96, 5, 1), false, k8, k434, k434, kBf16},
-      {"stride 2", square(6, 16, 64, 128, 3, 2), false, k8, k434, k434, k434},
-      {"1x1 stride 2", square(6, 16, 64, 128, 1, 2), false, k8, k434, k434, k434, true},
-      {"1x1", square(6, 16, 64, 40, 1, 1), false, k8, k434, k434, k434},
-      {"gradient", square(6, 16, 64, 64, 3, 1), true, k8, k520, k434, k520},
-      {"gradient", square(6, 9, 16, 48, 3, 1), true, k8, k520, k434, k520, true},
-      {"gradient stride 2", square(6, 16, 64, 128, 3, 2), true, k8, k520, k434, k520, true},
-      {"gradient stride 2", square(5, 9, 24, 32, 3, 2), true, k8, k520, k434, k690},
-      {"gradient stride 3", square(5, 11, 32, 16, 5, 3), true, k8, k520, k434, k520},
-      {"gradient 1x1 stride 2", square(6, 16, 64, 128, 1, 2), true, k8, k520, k434, k520, true},
-      {"bf16", square(6, 16, 64, 64, 3, 1), false, Feed::bf16, kBf16, kBf16, kBf16, true},
-      {"bf16 8 channels", square(6, 16, 8, 64, 3, 1), false, Feed::bf16, kBf16, kBf16, kBf16},
-      {"bf16 gradient stride 2", square(6, 16, 64, 128, 3, 2), true, Feed::bf16, kBf16, kBf16, kBf16, true},
-      {"tf32", square(6, 16, 64, 64, 3, 1), false, Feed::tf32_from_8, k434, k690, k690},
-      {"tf32 gradient stride 2", square(6, 16, 64, 128, 3, 2), true, Feed::tf32_from_8, k520, k690, k690,
-       true},
-      {"tf32", square(6, 16, 64, 64, 3, 1), false, Feed::tf32_from_16, k690, k690, k690, true},
-      {"tf32 gradient", square(6, 16, 24, 40, 3, 1), true, Feed::tf32_from_16, k690, k690, k690},
-      {"tf32 16 channels", square(6, 16, 16, 16, 3, 1), false, Feed::tf32_from_16, k690, k690, k690},
-  };
-}
-
-// In fp16, with and without numbers that it does not have.
-std::vector<Work> checked_in_half() {
-  using Outside = Work::Outside;
-  constexpr Feed k16 = Feed::half_from_16, k8 = Feed::half_from_8;
-  std::vector<Work> all;
-  for (const Outside outside :
-       {Outside::nothing, Outside::few, Outside::full, Outside::over, Outside::everywhere, Outside::weight,
-        Outside::largest_unknown, Outside::largest_wrong}) {
-    all.push_back({"half", square(6, 16, 64, 64, 3, 1), false, k16, k690, k690, k690, true, outside});
-    all.push_back({"half", square(40, 16, 128, 128, 3, 1), false, k16, k690, k690, k690, true, outside});
-    all.push_back(
-        {"half 80 channels", square(7, 12, 80, 256, 3, 1), false, k16, k690, k690, k520, false, outside});
-    all.push_back(
-        {"half 16 channels", square(6, 16, 16, 16, 3, 1), false, k16, k690, k690, k690, false, outside});
-    all.push_back(
-        {"half stride 2", square(6, 16, 64, 128, 3, 2), false, k16, k690, k690, k690, true, outside});
-    all.push_back(
-        {"half gradient", square(6, 16, 24, 40, 3, 1), true, k16, k690, k690, k690, false, outside});
-    all.push_back(
-        {"half gradient stride 2", square(6, 16, 64, 128, 3, 2), true, k16, k690, k690, k690, true, outside});
-    if (outside == Outside::largest_unknown || outside == Outside::largest_wrong) continue;
-    all.push_back({"half", square(6, 16, 64, 64, 3, 1), false, k8, k520, k690, k690, true, outside});
-    all.push_back(
-        {"half gradient stride 2", square(6, 16, 64, 128, 3, 2), true, k8, k520, k690, k690, true, outside});
-    if (outside == Outside::nothing || outside == Outside::weight)
-      all.push_back({"half", square(6, 16, 128, 128, 3, 1), false, k8, k434, k690, k434, false, outside});
-  }
-  return all;
-}
-
-// ResNet-18's layers with two batches, ResNet-20's with one.
-std::vector<Work> timed() {
-  std::vector<Work> all;
-  for (const uint32_t images : {1024u, 128u}) {
-    for (uint32_t layer = 0; layer < 4; ++layer) {
-      const uint32_t c = 64u << layer, size = 32u >> layer;
-      const StencilConv conv = square(images, size, c, c, 3, 1);
-      all.push_back({"forward", conv, false, Feed::bf16_from_8, k434, k434, k434, true});
-      all.push_back({"gradient", conv, true, Feed::bf16_from_8, k520, k434, k520, true});
-      all.push_back({"forward", conv, false, Feed::bf16, kBf16, kBf16, kBf16, true});
-      all.push_back({"forward", conv, false, Feed::tf32_from_16, k690, k690, k690, true});
-      all.push_back({"forward", conv, false, Feed::tf32_from_8, k434, k690, k690, true});
-      all.push_back({"half forward", conv, false, Feed::half_from_16, k690, k690, k690, true});
-      all.push_back({"half forward, few outside", conv, false, Feed::half_from_16, k690, k690, k690, true,
-                     Work::Outside::few});
-      all.push_back({"half forward, few marked", conv, false, Feed::half_from_16, k690, k690, k690, true,
-                     Work::Outside::over});
-      all.push_back({"half forward", conv, false, Feed::half_from_8, k434, k690, k690, true});
-      all.push_back({"gradient", conv, true, Feed::tf32_from_16, k690, k690, k690, true});
-      all.push_back({"half gradient", conv, true, Feed::half_from_16, k690, k690, k690, true});
-      if (layer == 0) continue;
-      const StencilConv down = square(images, 2 * size, c / 2, c, 3, 2);
-      const StencilConv shortcut = square(images, 2 * size, c / 2, c, 1, 2);
-      all.push_back({"stride 2", down, false, Feed::bf16_from_8, k434, k434, k434, true});
-      all.push_back({"gradient stride 2", down, true, Feed::bf16_from_8, k520, k434, k520, true});
-      all.push_back({"gradient stride 2", down, true, Feed::bf16, kBf16, kBf16, kBf16, true});
-      all.push_back({"gradient stride 2", down, true, Feed::tf32_from_16, k690, k690, k690, true});
-      all.push_back({"half gradient stride 2", down, true, Feed::half_from_16, k690, k690, k690, true});
-      all.push_back({"1x1 stride 2", shortcut, false, Feed::bf16_from_8, k434, k434, k434, true});
-      all.push_back({"gradient 1x1 stride 2", shortcut, true, Feed::bf16_from_8, k520, k434, k520, true});
-    }
-  }
-  for (uint32_t layer = 0; layer < 3; ++layer) {
-    const StencilConv conv = square(128, 32u >> layer, 16u << layer, 16u << layer, 3, 1);
-    all.push_back({"forward", conv, false, Feed::bf16_from_8, k434, k434, k434, true});
-  }
-  return all;
-}
-
 }  // namespace
 }  // namespace ulp::cuda
 
 int main(int argc, char** argv) {
   try {
     if (ulp::cuda::stencil_processors() == 0) ulp::fail("stencil_check", "not for this GPU");
-    if (argc > 1 && std::string_view(argv[1]) == "--speed") {
-      ulp::cuda::time_all(ulp::cuda::timed());
-      ulp::cuda::time_grads();
+    bool speed = false, few = false;
+    for (int i = 1; i < argc; ++i) {
+      speed |= std::string_view(argv[i]) == "--speed";
+      few |= std::string_view(argv[i]) == "--few";
+    }
+    if (speed) {
+      ulp::cuda::time_all(ulp::cuda::timed_padded());
+      if (!few) ulp::cuda::time_all(ulp::cuda::timed());
+      if (!few) ulp::cuda::time_grads();
     } else {
-      ulp::cuda::check_all(ulp::cuda::checked());
-      ulp::cuda::check_all(ulp::cuda::checked_in_half());
-      ulp::cuda::failures += ulp::cuda::check_grads();
+      ulp::cuda::check_all(ulp::cuda::checked_padded(), true);
+      if (!few) {
+        ulp::cuda::check_all(ulp::cuda::checked());
+        ulp::cuda::check_all(ulp::cuda::checked_in_half());
+        ulp::cuda::failures += ulp::cuda::check_grads();
+      }
       fmt::print("{} failures\n", ulp::cuda::failures);
     }
   } catch (const std::exception& error) {

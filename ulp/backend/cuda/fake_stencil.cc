@@ -1,5 +1,6 @@
 // The kernel of stencil.h as plain loops on the host, for tests without a GPU: the same tiles, slabs, offsets, blocks of weights and
-// codes, and results written by the same functions. It insists on what the hardware insists on.
+// codes, and results written by the same functions. It insists on what the hardware insists on. The kernel of stencil_padded.h is
+// compiled for the host itself.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -11,6 +12,7 @@
 #include "ulp/backend/cuda/stencil.h"
 #include "ulp/backend/cuda/stencil_encode.h"
 #include "ulp/backend/cuda/stencil_grad.h"
+#include "ulp/backend/cuda/stencil_padded.h"
 #include "ulp/base/error.h"
 
 namespace ulp::cuda {
@@ -51,17 +53,21 @@ float weight(const StencilCall& call, Feed feed, const uint8_t* block, uint32_t 
   return bits_float(tf32 ? bits : bits << 16);
 }
 
+void check_aligned(const StencilCall& call, const StencilTaps& part, Feed feed, const uint8_t* in) {
+  if ((reinterpret_cast<uintptr_t>(in) | reinterpret_cast<uintptr_t>(part.image) |
+       call.shape.in_c * feed_bytes(feed)) %
+          16 !=
+      0)
+    fail("fake", "images or weights are not aligned to 16 bytes");
+}
+
 class Loops {
  public:
   Loops(const StencilCall& call, const StencilTaps& part, Feed feed, const uint8_t* in)
       : call_(call), part_(part), feed_(feed), in_(in) {
     row_bytes_ = tiling_.channels * feed_bytes(feed);
     slab_rows_ = tiling_.boxes * tiling_.box_rows;
-    if ((reinterpret_cast<uintptr_t>(in) | reinterpret_cast<uintptr_t>(part.image) |
-         shape_.in_c * feed_bytes(feed)) %
-            16 !=
-        0)
-      fail("fake", "images or weights are not aligned to 16 bytes");
+    check_aligned(call, part, feed, in);
     if (tiling_.box_rows > 256 || tiling_.box_rows % 8 != 0 || slab_rows_ < tiling_.slab_rows)
       fail("fake", "a box that the copy engine does not take");
     if (feed == Feed::half_from_16 && call.most != nullptr)
@@ -340,7 +346,13 @@ uint32_t stencil_processors() { return 132; }
 // Tests have convolutions with more and with less.
 double half_operations() { return 1e6; }
 
-void run_stencil(const StencilCall& call, Feed feed, const uint8_t* in, Stream) {
+void run_stencil(const StencilCall& call, Feed feed, const uint8_t* in, Stream stream) {
+  if (call.tiling.is_padded()) {
+    StencilCall filled = call;
+    filled.in = in;
+    check_aligned(call, call.part[0], feed, in);
+    return start_padded(filled, feed, stream);
+  }
   RangeCount seen;
   for (uint32_t i = 0; i < call.parts; ++i) Loops(call, call.part[i], feed, in).run(seen);
   if (call.out.stats == nullptr) return;

@@ -10,6 +10,7 @@
 #include "ulp/backend/cuda/families.h"
 #include "ulp/backend/cuda/operands.h"
 #include "ulp/backend/cuda/staged.h"
+#include "ulp/backend/cuda/stencil_padded.h"
 #include "ulp/backend/cuda/stencil_tiling.h"
 #include "ulp/backend/cuda/units.h"
 #include "ulp/base/error.h"
@@ -197,7 +198,12 @@ std::string describe(const Problem& problem, Described& made) {
     return fmt::format("{} and {} channels are not multiples of {} and {}", in_c, out_c, granule, kGroup);
   }
   made.parts = made.gradient ? gradient_parts(made.conv) : std::vector{forward_part(made.conv)};
-  made.tilings = choose_tilings(made.parts, made.feed, processors);
+  if (const auto padded =
+          made.parts.size() == 1 ? choose_padded(made.parts[0].shape, made.feed, processors) : std::nullopt) {
+    made.tilings = {*padded};
+  } else {
+    made.tilings = choose_tilings(made.parts, made.feed, processors);
+  }
   if (made.tilings.empty()) return "the pixels of a tile do not fit in shared memory, or are not in order";
   prefer_half(problem, x, *weight.format(), made);
   return "";
@@ -244,8 +250,8 @@ class StencilTask : public Task {
     if (!gathered_ && !feeds_half(feed_) && is_state(problem.tensor(problem.plan.root_of(weight_.id())).kind))
       prepared_ = workspace_;
     const StencilTiling& tiling = made.tilings.back();
-    note_ = fmt::format("{}: {} as it lies; tiles of {} by {}{}", how(feed_), format_name(*x_.format()),
-                        tiling.rows, tiling.columns,
+    note_ = fmt::format("{}: {} as it lies; {}tiles of {} by {}{}", how(feed_), format_name(*x_.format()),
+                        tiling.is_padded() ? "padded " : "", tiling.rows, tiling.columns,
                         gathered_               ? ", gathered"
                         : made.parts.size() > 1 ? fmt::format(", {} parts{}", made.parts.size(),
                                                               calls_.size() == 1 ? " in one launch" : "")

@@ -4,6 +4,7 @@
 
 #include "ulp/backend/cuda/runtime.h"
 #include "ulp/backend/cuda/stencil_launch.h"
+#include "ulp/backend/cuda/stencil_padded.h"
 
 namespace ulp::cuda {
 namespace {
@@ -75,13 +76,14 @@ uint32_t stencil_processors() {
 
 void run_stencil(const StencilCall& call, Feed feed, const uint8_t* in, Stream stream) {
   const StencilShape& shape = call.shape;
+  StencilCall filled = call;
+  filled.in = in;
+  if (call.tiling.is_padded()) return start_padded(filled, feed, stream);
   const uint32_t bytes = feed_bytes(feed);
   const CUtensorMap map = describe_rows(
       in, bytes, shape.in_c, uint64_t{shape.images} * shape.in_h * shape.in_w, call.tiling.channels,
       call.tiling.box_rows,
       swizzles_rows(feed, call.tiling.channels) ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE);
-  StencilCall filled = call;
-  filled.in = in;
   switch (feed) {
     case Feed::bf16_from_8:
       return start_bf16_from_8(map, filled, stream);

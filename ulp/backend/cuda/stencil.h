@@ -85,10 +85,20 @@ struct Divisor {
   }
 };
 
+// Tiles that lie in shared memory with their borders (stencil_padded.h).
+struct PaddedTiles {
+  uint32_t images = 1, rows = 1;        // of a tile's results: whole images, or rows of one
+  uint32_t pitch = 0, image_pitch = 0;  // places from a row to the next, and from an image
+  uint32_t pixels = 0;                  // in shared memory
+  uint32_t pieces = 0;                  // of 64 results; 0: tiles are none of these
+  int32_t row = 0, column = 0;          // the first of the pixels that the first result looks at
+  Divisor bands;                        // tiles of an image
+};
+
 // How the work is cut.
 struct StencilTiling {
   uint32_t rows = 128;               // results of a tile, 128 or 256
-  uint32_t columns = 64;             // output channels of a tile: 32, 64 or 128
+  uint32_t columns = 64;             // output channels of a tile: 32, 64 or 128; padded 16, 32 or 64
   uint32_t channels = 64;            // input channels of a slab: 16, 32 or 64
   uint32_t grid = 1;                 // blocks
   uint32_t stages = 4;               // blocks of weights in shared memory
@@ -98,7 +108,9 @@ struct StencilTiling {
   uint32_t boxes = 1, box_rows = 0;  // copies that make one
   uint32_t column_tiles = 1, row_tiles = 1, chunks = 1;
   size_t shared = 0;  // bytes
+  PaddedTiles padded;
 
+  constexpr bool is_padded() const { return padded.pieces != 0; }
   constexpr uint32_t block_bytes(Feed feed) const { return columns * channels * (feeds_tf32(feed) ? 4 : 2); }
   // Of all weights as the kernel reads them.
   constexpr size_t image_bytes(Feed feed, uint32_t taps) const {
@@ -107,9 +119,10 @@ struct StencilTiling {
 };
 
 // Where element (channel of the result, channel of the input) of a tile's block lies in it, in elements. Threads hold neighbouring
-// channels of either side: which of the tensor core's columns and steps they are is for the weights to follow.
+// channels of either side: which of the tensor core's columns and steps they are is for the weights to follow. Natural: pixels come
+// from shared memory, their channels in order.
 ULP_HD constexpr uint32_t block_position(uint32_t columns, uint32_t channels, bool tf32, uint32_t n,
-                                         uint32_t c) {
+                                         uint32_t c, bool natural = false) {
   const uint32_t each = channels / 4, piece = tf32 ? 4 : 8, pair = tf32 ? 2 : 4;
   // Input channel: thread, step of the tensor core, place in the step.
   const uint32_t thread = c / each, step = c % each / pair, j = c % pair;
@@ -118,8 +131,8 @@ ULP_HD constexpr uint32_t block_position(uint32_t columns, uint32_t channels, bo
   const uint32_t own = columns / 4, t = n / own, i = n % own;
   const uint32_t column = 8 * (i / 2) + 2 * t + i % 2;
   // Pieces of 16 bytes; eight columns of a piece lie together.
-  const uint32_t row = 2 * step + k / piece;
-  return ((row * (columns / 8) + column / 8) * 8 + column % 8) * piece + k % piece;
+  const uint32_t row = natural ? c / piece : 2 * step + k / piece;
+  return ((row * (columns / 8) + column / 8) * 8 + column % 8) * piece + (natural ? c : k) % piece;
 }
 
 // Weights as blocks, for the parts of a convolution all at once. Elements that no weight has are 0.
@@ -129,6 +142,7 @@ struct StencilWeights {
     uint32_t blocks = 0;                        // (tile of columns, chunk, tap)
     uint32_t first_block = 0;                   // of the launch; filled in by it
     uint8_t column_bits = 5, channel_bits = 4;  // of a block: powers of two
+    bool natural = false;                       // the input's channels in order; not of tf32
     Divisor taps, chunks;
     uint8_t source[kMostTaps * kMostTaps] = {};  // the stored weight's own tap of each
   };
@@ -161,7 +175,7 @@ struct StencilTaps {
   uint32_t rows = 0, columns = 0;
   int16_t row[kMostTaps] = {}, column[kMostTaps] = {};
   int32_t lowest = 0;                          // of the taps' offsets, in pixels
-  int32_t offset[kMostTaps * kMostTaps] = {};  // of taps, in bytes of a slab
+  int32_t offset[kMostTaps * kMostTaps] = {};  // of taps, in bytes of a slab; padded: in places
 
   ULP_HD constexpr uint32_t taps() const { return rows * columns; }
 };
@@ -177,7 +191,7 @@ struct StencilCall {
   // Codes: to their place in an operand.
   uint32_t shift = 0, mask = 0;
   float factor = 1;
-  Divisor area, width;  // of a result's image
+  Divisor area, width;  // of a result's image; padded: places of an image and of a row
 
   // Products in fp16 are not done, or not written, where too many numbers are outside of what fp16 has: then the tile's mark is 1, else 0. In tf32
   // marks, where there are any, say which tiles are to be done.

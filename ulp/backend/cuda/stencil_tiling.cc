@@ -346,10 +346,19 @@ void complete(StencilCall& call, Feed feed, const QuickCodec& codec) {
     call.mask = (0x80000000u | 0x7FFFFFFFu >> call.shift) & ~((uint32_t{1} << codec.shift) - 1);
     call.factor = codec.lift;
   }
-  call.area = Divisor::of(shape.out_h * shape.out_w);
-  call.width = Divisor::of(shape.out_w);
   call.parts = 1;
   StencilTaps& part = call.part[0];
+  if (const PaddedTiles& padded = call.tiling.padded; call.tiling.is_padded()) {
+    call.area = Divisor::of(padded.image_pitch);
+    call.width = Divisor::of(padded.pitch);
+    for (uint32_t tap = 0; tap < shape.taps(); ++tap) {
+      part.offset[tap] = (shape.row[tap / shape.columns] - padded.row) * static_cast<int32_t>(padded.pitch) +
+                         shape.column[tap % shape.columns] - padded.column;
+    }
+    return;
+  }
+  call.area = Divisor::of(shape.out_h * shape.out_w);
+  call.width = Divisor::of(shape.out_w);
   part.stages = call.tiling.stages;
   part.resident = call.tiling.resident;
   part.first_h = shape.first_h;
@@ -366,8 +375,8 @@ void complete(StencilCall& call, Feed feed, const QuickCodec& codec) {
 
 bool join(StencilCall& call, const StencilCall& other) {
   if (call.parts == kMostParts || other.parts != 1 || call.marks != nullptr || other.marks != nullptr ||
-      call.shape.out_h != other.shape.out_h || call.shape.out_w != other.shape.out_w ||
-      !alike(call.tiling, other.tiling))
+      call.tiling.is_padded() || other.tiling.is_padded() || call.shape.out_h != other.shape.out_h ||
+      call.shape.out_w != other.shape.out_w || !alike(call.tiling, other.tiling))
     return false;
   call.tiling.shared = std::max(call.tiling.shared, other.tiling.shared);
   call.part[call.parts++] = other.part[0];
@@ -380,6 +389,7 @@ StencilWeights::Image weight_image(const StencilPart& part, const StencilTiling&
   image.blocks = tiling.column_tiles * tiling.chunks * part.shape.taps();
   image.column_bits = static_cast<uint8_t>(std::bit_width(tiling.columns) - 1);
   image.channel_bits = static_cast<uint8_t>(std::bit_width(tiling.channels) - 1);
+  image.natural = tiling.is_padded();
   image.taps = Divisor::of(std::max(part.shape.taps(), 1u));
   image.chunks = Divisor::of(tiling.chunks);
   std::copy(std::begin(part.source), std::end(part.source), std::begin(image.source));

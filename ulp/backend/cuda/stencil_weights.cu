@@ -13,7 +13,8 @@ namespace {
 constexpr uint32_t kEach = 128;
 
 // A block of weights is words of four bytes, [row][column][4]: the fourths belong to the four threads that hold a pixel's channels
-// (block_position). A word has two neighbouring channels of the input in bf16 or fp16, or one in tf32.
+// (block_position); of natural blocks a row has eight channels in order. A word has two neighbouring channels of the input in bf16 or
+// fp16, or one in tf32.
 template <Product kProduct>
 struct Words {
   static constexpr uint32_t kChannels = kProduct == Product::tf32 ? 1 : 2;
@@ -102,16 +103,19 @@ __global__ void weights_kernel(ULP_TABLE(Batch<most>) batch) {
       }
 #pragma unroll
       for (uint32_t i = 0; i < 8; i += Made::kChannels) {
-        const uint32_t thread = (c + i) >> each_bits;
-        const uint32_t row = ((c + i) & ((1u << each_bits) - 1)) / Made::kChannels;
+        const uint32_t thread = image.natural ? i / 2 : (c + i) >> each_bits;
+        const uint32_t row = image.natural ? c / 8 : ((c + i) & ((1u << each_bits) - 1)) / Made::kChannels;
         to[((row << column_bits) + column) * 4 + thread] =
             Made::word(x[i], x[i + Made::kChannels - 1], weights.factor, outside);
       }
     } else {
-      const uint32_t thread = item % 4, t = item / 4 % 4, rest = item / 16;
-      const uint32_t own = (rest & ((1u << (own_bits - 3)) - 1)) * kGroup, row = rest >> (own_bits - 3);
-      const uint32_t n = first_n + (t << own_bits) + own;
-      const uint32_t c = first_c + (thread << each_bits) + row * Made::kChannels;
+      const uint32_t thread = item % 4, group_bits = column_bits - 3;
+      const uint32_t group = item / 4 & ((1u << group_bits) - 1), row = item / 4 >> group_bits;
+      // Neighbours in a warp have the columns of neighbouring threads, where these have a group each.
+      const uint32_t local = own_bits < 3 ? group * kGroup : (group % 4 << own_bits) + group / 4 * kGroup;
+      const uint32_t n = first_n + local;
+      const uint32_t c =
+          first_c + (image.natural ? row * 8 + thread * 2 : (thread << each_bits) + row * Made::kChannels);
       float x[Made::kChannels][8] = {};
 #pragma unroll
       for (uint32_t i = 0; i < Made::kChannels; ++i) {
@@ -122,7 +126,8 @@ __global__ void weights_kernel(ULP_TABLE(Batch<most>) batch) {
       }
 #pragma unroll
       for (uint32_t i = 0; i < 8; ++i) {
-        const uint32_t column = (own + i) / 2 * 8 + 2 * t + i % 2;
+        const uint32_t own = (local + i) & ((1u << own_bits) - 1), t = (local + i) >> own_bits;
+        const uint32_t column = own / 2 * 8 + 2 * t + own % 2;
         to[((row << column_bits) + column) * 4 + thread] =
             Made::word(x[0][i], x[Made::kChannels - 1][i], weights.factor, outside);
       }
