@@ -13,7 +13,7 @@ namespace ulp {
 namespace {
 
 harness::TrainingGraph make_graph(const std::string& name, int64_t side, double clip_norm = 0,
-                                  double width = 0.25, int64_t batch = 3) {
+                                  double width = 0.25, int64_t batch = 3, int micro_batches = 1) {
   ModelRequest request;
   request.name = name;
   request.width = width;
@@ -21,7 +21,7 @@ harness::TrainingGraph make_graph(const std::string& name, int64_t side, double 
   request.image = {3, side, side};
   harness::TrainingGraph made;
   made.net = build_classifier(request, Mode::training);
-  harness::make_step(made, 7, 1, clip_norm);
+  harness::make_step(made, 7, micro_batches, clip_norm);
   return made;
 }
 
@@ -78,31 +78,107 @@ TEST(EmulatedStep, WeightsPreparedTogetherChangeNoBit) {
   EXPECT_LE(static_cast<double>(together.step_bytes()), 1.02 * static_cast<double>(apart.step_bytes()));
 }
 
+std::vector<TensorFormat> forward_and_grad(const Graph& graph, const std::string& forward,
+                                           const std::string& grad) {
+  return harness::choose_formats(
+      graph, [&](const TensorInfo& tensor) { return is_gradient(tensor.kind) ? grad : forward; });
+}
+
+int count_joined(const Plan& plan) {
+  int joined = 0;
+  for (size_t i = 0; i < plan.steps().size(); ++i) {
+    const bool pair = plan.steps()[i].joined != nullptr;
+    joined += pair;
+    EXPECT_EQ(pair, i + 1 < plan.steps().size() && plan.steps()[i + 1].done_before);
+  }
+  return joined;
+}
+
+// A batch norm's reduction and what follows it are one task in formats that models train in. The bits are those of two, the range events too.
+TEST(EmulatedStep, JoinedStepsChangeNoBit) {
+  const harness::TrainingGraph once = make_graph("resnet8", 16, 0, 0.5),
+                               twice = make_graph("resnet8", 8, 0, 1, 3, 2);
+  struct Tried {
+    const harness::TrainingGraph& made;
+    const char *forward, *grad;
+    size_t events;  // at least
+  };
+  for (const Tried& tried : {Tried{once, "bf16", "bf16", 0}, Tried{once, "fp(4,3,4)", "fp(5,2,0)", 1},
+                             Tried{twice, "bf16", "bf16", 0}, Tried{twice, "fp(6,9,0)", "fp(6,9,0)", 0},
+                             Tried{twice, "fp(2,13,0)", "fp(2,13,0)", 20}}) {
+    SCOPED_TRACE(tried.forward);
+    const Graph& graph = tried.made.net.graph;
+    const std::vector<TensorFormat> formats = forward_and_grad(graph, tried.forward, tried.grad);
+    PlanOptions joined, apart;
+    joined.backend = apart.backend = &emulated_backend();
+    apart.join = false;
+    EXPECT_GE(count_joined(Plan(graph, formats, joined)), 10);
+    EXPECT_EQ(count_joined(Plan(graph, formats, apart)), 0);
+    const harness::Trained first = run_plan(tried.made, formats, joined, 0xFF),
+                           second = run_plan(tried.made, formats, apart, 0xFF);
+    harness::expect_same_bits(second, first, "joined");
+    EXPECT_GE(harness::expect_same_events(graph, second, first), tried.events);
+  }
+}
+
+// At the sizes that are trained most steps that can be joined are, in hardly more memory.
+TEST(EmulatedStep, JoinsMostNormsOfModels) {
+  struct Tried {
+    const char *model, *forward, *grad;
+    int least;
+  };
+  for (const Tried& tried :
+       {Tried{"resnet20", "bf16", "bf16", 38}, Tried{"resnet20", "fp(4,3,4)", "fp(5,2,0)", 38},
+        Tried{"resnet18", "bf16", "bf16", 24}, Tried{"resnet18", "fp(4,3,4)", "fp(5,2,0)", 24}}) {
+    SCOPED_TRACE(tried.model);
+    SCOPED_TRACE(tried.forward);
+    const harness::TrainingGraph made = make_graph(tried.model, 32, 0, 1, 128);
+    const std::vector<TensorFormat> formats = forward_and_grad(made.net.graph, tried.forward, tried.grad);
+    PlanOptions options;
+    options.backend = &emulated_backend();
+    const Plan joined(made.net.graph, formats, options);
+    EXPECT_GE(count_joined(joined), tried.least);
+    options.join = false;
+    const Plan apart(made.net.graph, formats, options);
+    EXPECT_LE(static_cast<double>(joined.step_bytes()), 1.02 * static_cast<double>(apart.step_bytes()));
+    options.tight = true;
+    const Plan least(made.net.graph, formats, options);
+    options.join = true;
+    const Plan tight(made.net.graph, formats, options);
+    EXPECT_LE(tight.step_bytes(), least.step_bytes());
+    EXPECT_GE(count_joined(tight), tried.least / 2);
+  }
+}
+
 // Bytes of the arena that a step reads and writes.
 struct Ranges {
   std::vector<std::pair<size_t, size_t>> read, written;  // begin, end
 
   Ranges(const Plan& plan, size_t number) {
     const PlanStep& step = plan.steps()[number];
+    if (step.done_before) return;
     const auto add = [&](auto& to, size_t begin, size_t bytes) {
       if (bytes > 0) to.emplace_back(begin, begin + bytes);
     };
-    for (const auto* nodes : {&step.roots, &step.inlined}) {
-      for (const NodeId id : *nodes) {
-        for (const TensorId in : plan.graph()[id].in) {
-          const TensorPlace& place = plan.place(in);
-          if (place.home == Home::step) add(read, place.offset, place.bytes);
+    for (size_t i = number; i <= number + (step.joined != nullptr ? 1 : 0); ++i) {
+      const PlanStep& one = plan.steps()[i];
+      for (const auto* nodes : {&one.roots, &one.inlined}) {
+        for (const NodeId id : *nodes) {
+          for (const TensorId in : plan.graph()[id].in) {
+            const TensorPlace& place = plan.place(in);
+            if (place.home == Home::step) add(read, place.offset, place.bytes);
+          }
+        }
+      }
+      for (const NodeId id : one.roots) {
+        for (const TensorId out : plan.graph()[id].out) {
+          const TensorPlace& place = plan.place(out);
+          if (place.home == Home::step) add(written, place.offset, place.bytes);
         }
       }
     }
-    for (const NodeId id : step.roots) {
-      for (const TensorId out : plan.graph()[id].out) {
-        const TensorPlace& place = plan.place(out);
-        if (place.home == Home::step) add(written, place.offset, place.bytes);
-      }
-    }
     const size_t prepared = step.task->prepared();
-    add(written, step.workspace, step.task->workspace() - (step.prepared ? prepared : 0));
+    add(written, step.workspace, step.workspace_bytes() - (step.prepared ? prepared : 0));
     if (step.prepared) add(read, *step.prepared, prepared);
     for (const int member : step.prepares) {
       const PlanStep& other = plan.steps()[static_cast<size_t>(member)];

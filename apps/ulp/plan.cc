@@ -103,12 +103,12 @@ void print_steps(const Plan& plan) {
              "computed inside (and which kernels declined)");
   for (const PlanStep& step : plan.steps()) {
     const Node& root = plan.graph()[step.roots[0]];
-    std::string inside;
+    std::string inside = step.done_before ? "(in the step before)" : "";
     for (const NodeId id : step.inlined) inside += (inside.empty() ? "" : ", ") + plan.graph()[id].name;
     const std::string name =
         step.roots.size() == 1 ? root.name : fmt::format("{} and {} more", root.name, step.roots.size() - 1);
     fmt::print("{:<44}{:<22}{:<11}{:>12}  {}\n", name, root.op->name, step.kernel->name,
-               bytes_text(static_cast<double>(step.task->workspace())),
+               bytes_text(static_cast<double>(step.workspace_bytes())),
                step.declined.empty()
                    ? inside
                    : fmt::format("{}({})", inside.empty() ? "" : inside + " ", step.declined));

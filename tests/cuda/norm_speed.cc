@@ -1,5 +1,6 @@
 // Kernels of batch norms and activations on a GPU, one by one: in graphs of 20 launches, as in training, as shares of the rate of a copy in the
-// same run; the general kernels beside those of channelwise.h, whose results are compared. "cold": tensors come from memory; "hot": the
+// same run; the general kernels beside those of channelwise.h, whose results are compared; then reductions with the passes that use them, in two
+// launches and joined in one (channelwise_joined.h), whose results must be the same. "cold": tensors come from memory; "hot": the
 // same ones again and again, from the cache as far as they fit.
 //   norm_speed [only shapes whose name has this in it [only formats whose name has this in it]]
 #include <cuda_runtime_api.h>
@@ -14,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "ulp/backend/cuda/channelwise_joined.h"
 #include "ulp/backend/cuda/operands.h"
 #include "ulp/backend/cuda/pipeline.h"
 #include "ulp/backend/cuda/runtime.h"
@@ -154,6 +156,12 @@ class Bench {
     run("batch_norm_grad(x,x)", {&dout_, &x_});
     // Gradients within a block have one format.
     if (of_dout_ == grad_) run("batch_norm_grad(relu_grad(x,x),x)", {&dout_, &active_, &x_});
+    pair("batch_stats(x)", {&x_}, "batch_norm(x)", {&x_});
+    pair("batch_stats(x)", {&x_}, "relu(batch_norm(x))", {&x_});
+    pair("batch_stats(x)", {&x_}, "relu(add(batch_norm(x),x))", {&x_, &more_});
+    pair("batch_norm_sums(x,x)", {&dout_, &x_}, "batch_norm_grad(x,x)", {&dout_, &x_});
+    pair("batch_norm_sums(relu_grad(x,x),x)", {&dout_, &active_, &x_}, "batch_norm_grad(relu_grad(x,x),x)",
+         {&dout_, &active_, &x_});
   }
 
  private:
@@ -325,6 +333,75 @@ class Bench {
                1e6 * seconds[0][1], 1e6 * seconds[1][0], 100 * bytes / seconds[1][0] / copy_,
                1e6 * seconds[1][1], seconds[0][0] / seconds[1][0], same ? "same" : "DIFFERS",
                old.sums.empty() ? "" : fmt::format(" sums {:.0e}", off));
+    std::fflush(stdout);
+  }
+
+  // What a reduction makes is what the pass reads.
+  struct Pair {
+    PipelineCall first, second;
+  };
+  Pair calls(const std::string& first, const std::vector<const Pieces*>& first_leaves,
+             const std::string& second, const std::vector<const Pieces*>& second_leaves, size_t set) {
+    Pair made{call(first, first_leaves, set, false), call(second, second_leaves, set, false)};
+    const bool backward = first.starts_with("batch_norm_sums");
+    for (size_t i = 0; i < 2; ++i) made.first.out[i].stored.codes = channel_[(backward ? 4 : 2) + i]->data();
+    // What is inlined in both is reported once.
+    if (backward && made.second.stages > 1) made.second.stage[0].rounder.stats = nullptr;
+    return made;
+  }
+  void launch(const std::string& first, const std::string& second, const Pair& made, bool joined) {
+    if (joined) {
+      find_joined(first, second)(made.first, made.second, false, the_stream());
+    } else {
+      find(first)(made.first, the_stream());
+      find(second)(made.second, the_stream());
+    }
+  }
+
+  void pair(const std::string& first, const std::vector<const Pieces*>& first_leaves,
+            const std::string& second, const std::vector<const Pieces*>& second_leaves) {
+    const auto at = [&](size_t set) { return calls(first, first_leaves, second, second_leaves, set); };
+    const Pair one = at(0);
+    if (!find_joined(first, second)(one.first, one.second, true, the_stream())) return;
+    const size_t bytes = bytes_of(format_of(second, root(second)));
+    Made made[2];
+    double seconds[2][2];
+    // The last time after many others.
+    bool same = true;
+    for (int turn = 0; turn < 2; ++turn) {
+      for (const bool joined : {false, true}) {
+        check(cudaMemset(stats_->data(), 0, 16 * sizeof(EncodeStats)), "clearing");
+        check(cudaMemset(out_[0]->data(), 0xA5, bytes), "clearing");
+        for (const size_t i : {0, 1})
+          check(cudaMemset(one.first.out[i].stored.codes, 0xFF, 4 * layer_.channels), "clearing");
+        check(cudaDeviceSynchronize(), "clearing");
+        launch(first, second, one, joined);
+        check(cudaDeviceSynchronize(), "running");
+        Made& to = made[joined ? 1 : 0];
+        to.bytes.resize(bytes + 8 * layer_.channels);
+        gpu().download(to.bytes.data(), out_[0]->data(), bytes);
+        for (const size_t i : {0, 1}) {
+          gpu().download(to.bytes.data() + bytes + 4 * i * layer_.channels, one.first.out[i].stored.codes,
+                         4 * layer_.channels);
+        }
+        to.stats.resize(16);
+        gpu().download(to.stats.data(), stats_->data(), 16 * sizeof(EncodeStats));
+      }
+      same = same && made[0].bytes == made[1].bytes && made[0].stats == made[1].stats;
+      if (turn > 0) break;
+      for (const bool joined : {false, true}) {
+        for (const bool hot : {false, true}) {
+          std::vector<Pair> some;
+          for (size_t s = 0; s < sets_; ++s) some.push_back(at(hot ? 0 : s));
+          seconds[joined ? 1 : 0][hot ? 1 : 0] = seconds_of(
+              20, [&](int i) { launch(first, second, some[static_cast<size_t>(i) % sets_], joined); });
+        }
+      }
+    }
+    fmt::print("{:<22} {:<5} {:<40} {:8.1f}       {:8.1f} | {:8.1f}       {:8.1f} | {:5.2f}x {}\n",
+               layer_.name, formats_.name, "+ " + second, 1e6 * seconds[0][0], 1e6 * seconds[0][1],
+               1e6 * seconds[1][0], 1e6 * seconds[1][1], seconds[0][1] / seconds[1][1],
+               same ? "same, joined" : "joined DIFFERS");
     std::fflush(stdout);
   }
 

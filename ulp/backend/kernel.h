@@ -168,6 +168,9 @@ struct Backend {
   // Makes a task, without a workspace, that prepares for these all at once (Task::prepared), which must outlive it. Null: each
   // prepares for itself.
   std::unique_ptr<Task> (*make_preparation)(std::span<Task* const> tasks) = nullptr;
+  // Makes a task that does what these two do one right after the other, with the same bits, and may write the second's results while it still reads the
+  // first's tensors, each element of its own after it is read; they must outlive it. Null where it cannot.
+  std::unique_ptr<Task> (*make_joined)(Task& first, Task& second) = nullptr;
 };
 
 inline Device& device_of(const Backend& backend) {

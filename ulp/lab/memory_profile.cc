@@ -136,7 +136,7 @@ std::vector<MemoryMoment> moments(const Plan& plan, const std::vector<TensorId>&
     const PlanStep& step = plan.steps()[i];
     made[i].node = graph[step.roots[0]].name;
     if (step.roots.size() > 1) made[i].node += fmt::format(" and {} more", step.roots.size() - 1);
-    made[i].bytes[static_cast<size_t>(MemoryUse::workspace)] = aligned_bytes(step.task->workspace());
+    made[i].bytes[static_cast<size_t>(MemoryUse::workspace)] = aligned_bytes(step.workspace_bytes());
   }
   // Where one tensor takes over another's bytes, both are alive for a step at one offset.
   std::set<std::pair<int, size_t>> taken;

@@ -9,8 +9,7 @@ namespace {
 
 size_t at(TensorId id) { return static_cast<size_t>(id.index); }
 
-constexpr size_t kSlack = 50;  // the peak may grow by this part
-constexpr int kReach = 6;      // steps that one may run beside, at most
+constexpr int kReach = 6;  // steps that one may run beside, at most
 
 bool meet(const std::vector<size_t>& a, const std::vector<size_t>& b) {
   return std::any_of(a.begin(), a.end(),
@@ -23,9 +22,10 @@ bool goes_on(Phase from, Phase to) { return to == from || (from == Phase::forwar
 }  // namespace
 
 // Adds workspaces and what is prepared to the tensors' buffers and lays all out; returns the arena's bytes. Steps run beside others and
-// prepare together if that takes hardly more than the peak without: room as counted may still be lost to gaps.
-size_t Plan::lay_out_steps(const PlanOptions& options, std::span<const TensorPlace> life,
-                           std::span<const int> buffer_of, std::vector<Buffer>& buffers) {
+// prepare together if that takes hardly more than the peak without: room as counted may still be lost to gaps. `apart`: that
+// peak where some steps are joined and it is another than theirs.
+size_t Plan::lay_out_steps(const PlanOptions& options, const Lives& lives, std::optional<size_t> apart,
+                           std::vector<Buffer>& buffers) {
   const std::vector<Buffer> tensors = buffers;
   const auto attempt = [&](bool beside, bool together) {
     buffers = tensors;
@@ -34,12 +34,8 @@ size_t Plan::lay_out_steps(const PlanOptions& options, std::span<const TensorPla
       step.preparation.reset();
       step.prepares.clear();
     }
-    if (beside) run_beside(life, buffer_of, buffers);
-    for (size_t i = 0; i < steps_.size(); ++i) {
-      const int when = static_cast<int>(i);
-      buffers.push_back(
-          {aligned_bytes(steps_[i].task->workspace()), when, std::max(when, steps_[i].until - 1)});
-    }
+    if (beside) run_beside(lives.life, lives.buffer_of, buffers);
+    buffers = with_workspaces(buffers);
     if (together) prepare_together(buffers, tensors.size());
     return ulp::lay_out(buffers);
   };
@@ -48,7 +44,8 @@ size_t Plan::lay_out_steps(const PlanOptions& options, std::span<const TensorPla
                         any([](const PlanStep& step) { return step.task->prepared() > 0; });
   const bool beside = options.beside && any([](const PlanStep& step) { return step.kernel->beside; });
   if (!together && !beside) return attempt(false, false);
-  const size_t least = attempt(false, false), most = options.tight ? least : least + least / kSlack;
+  const size_t least = apart ? *apart : attempt(false, false),
+               most = options.tight ? least : least + least / kPeakSlack;
   for (const bool also : {true, false}) {
     if (also && !beside) continue;
     if (const size_t bytes = attempt(also, together); bytes <= most) return bytes;
@@ -63,13 +60,14 @@ void Plan::run_beside(std::span<const TensorPlace> life, std::span<const int> bu
   const int end = static_cast<int>(steps_.size());
   std::vector<std::vector<size_t>> read(steps_.size()), written(steps_.size());
   for (size_t i = 0; i < steps_.size(); ++i) {
+    const auto when = static_cast<size_t>(moment(i));
     for (const auto* nodes : {&steps_[i].inlined, &steps_[i].roots}) {
       for (const NodeId id : *nodes) {
-        for (const TensorId in : graph_[id].in) read[i].push_back(at(roots_[at(in)]));
+        for (const TensorId in : graph_[id].in) read[when].push_back(at(roots_[at(in)]));
       }
     }
     for (const NodeId id : steps_[i].roots) {
-      for (const TensorId out : graph_[id].out) written[i].push_back(at(roots_[at(out)]));
+      for (const TensorId out : graph_[id].out) written[when].push_back(at(roots_[at(out)]));
     }
   }
   std::vector<size_t> alive(steps_.size());
@@ -77,8 +75,8 @@ void Plan::run_beside(std::span<const TensorPlace> life, std::span<const int> bu
     for (int when = buffer.first; when <= buffer.last; ++when)
       alive[static_cast<size_t>(when)] += buffer.bytes;
   }
-  for (size_t i = 0; i < steps_.size(); ++i) alive[i] += aligned_bytes(steps_[i].task->workspace());
-  const size_t peak = *std::max_element(alive.begin(), alive.end()), room = peak + peak / kSlack / 2;
+  for (size_t i = 0; i < steps_.size(); ++i) alive[i] += aligned_bytes(steps_[i].workspace_bytes());
+  const size_t peak = *std::max_element(alive.begin(), alive.end()), room = peak + peak / kPeakSlack / 2;
   // Where a result takes over the buffer of an operand, that is overwritten.
   const auto overwritten = [&](size_t tensor, int when) {
     for (size_t i = 0; i < life.size(); ++i) {
@@ -144,7 +142,7 @@ void Plan::prepare_together(std::vector<Buffer>& buffers, size_t workspaces) {
       alive[static_cast<size_t>(when)] += buffer.bytes;
   }
   const size_t peak = alive.empty() ? 0 : *std::max_element(alive.begin(), alive.end());
-  const size_t room = peak + peak / kSlack / 2;
+  const size_t room = peak + peak / kPeakSlack / 2;
   std::vector<std::vector<int>> groups;
   for (int when = 0; when < static_cast<int>(steps_.size()); ++when) {
     const PlanStep& step = steps_[static_cast<size_t>(when)];
@@ -182,6 +180,7 @@ void Plan::prepare_together(std::vector<Buffer>& buffers, size_t workspaces) {
 
 void Plan::run(size_t number, uint8_t* arena, RunContext& context) const {
   const PlanStep& step = steps_[number];
+  if (step.done_before) return;
   if (step.preparation != nullptr) {
     std::vector<uint8_t*> places;
     for (const int member : step.prepares)
@@ -193,7 +192,7 @@ void Plan::run(size_t number, uint8_t* arena, RunContext& context) const {
   }
   context.workspace = arena + step.workspace;
   context.prepared = step.prepared ? arena + *step.prepared : nullptr;
-  step.task->run(context);
+  (step.joined != nullptr ? step.joined : step.task)->run(context);
 }
 
 }  // namespace ulp

@@ -190,59 +190,43 @@ Plan::Plan(const Graph& graph, std::vector<TensorFormat> formats, const PlanOpti
   lay_out(options);
 }
 
-void Plan::lay_out(const PlanOptions& options) {
+Plan::Lives Plan::find_lives(const PlanOptions& options) const {
   const std::vector<TensorId>& roots = roots_;
   const int end = static_cast<int>(steps_.size());
   // Lives of tensors that have bytes.
-  std::vector<TensorPlace> life(graph_.tensor_count());
+  Lives made{
+      std::vector<TensorPlace>(graph_.tensor_count()), std::vector<int>(graph_.tensor_count(), -1), {}};
+  auto& [life, buffer_of, buffers] = made;
   const auto touch = [&](TensorId id, int when) {
-    TensorPlace& p = life[at(roots[at(id)])];
+    TensorPlace& p = made.life[at(roots[at(id)])];
     if (p.first < 0) p.first = when;
     p.first = std::min(p.first, when);
     p.last = std::max(p.last, when);
   };
-  std::vector<bool> inlined(graph_.tensor_count());
-  for (const PlanStep& step : steps_) {
-    for (const NodeId id : step.inlined) inlined[at(graph_[id].out[0])] = true;
-  }
-  for (int when = 0; when < end; ++when) {
-    const PlanStep& step = steps_[static_cast<size_t>(when)];
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const PlanStep& step = steps_[i];
     for (const auto* nodes : {&step.inlined, &step.roots}) {
       for (const NodeId id : *nodes) {
         for (const TensorId in : graph_[id].in) {
-          if (!inlined[at(roots[at(in)])]) touch(in, when);
+          if (!inlined_[at(roots[at(in)])]) touch(in, moment(i));
         }
       }
     }
     for (const NodeId id : step.roots) {
-      for (const TensorId out : graph_[id].out) touch(out, when);
+      for (const TensorId out : graph_[id].out) touch(out, moment(i));
     }
   }
   for (const TensorId id : options.results) touch(id, end - 1);
-
-  // State has slots of its own; the rest shares the arena.
-  std::vector<Buffer> buffers;
-  std::vector<int> buffer_of(graph_.tensor_count(), -1);
   for (size_t i = 0; i < life.size(); ++i) {
-    const TensorInfo& tensor = graph_.tensors()[i];
-    const size_t bytes = tensor_bytes(tensor, formats_[i].storage);
-    // A sum over micro-batches lives from one to the next, which may be of another size and have another plan.
-    const bool sum = tensor.kind == Kind::grad_sum && options.micro_batches > 1;
-    if (is_state(tensor.kind) || sum) {
-      places_[i] = {Home::state, roots[i], 0, bytes, 0, end - 1};
-      state_bytes_ += bytes;
-      if (sum) sum_bytes_ += bytes;
-      (sum ? bytes_.gradients : tensor.kind == Kind::optimizer ? bytes_.optimizer : bytes_.weights) += bytes;
-      continue;
-    }
-    if (life[i].first < 0 || at(roots[i]) != i) continue;
+    if (places_[i].home == Home::state || life[i].first < 0 || at(roots[i]) != i) continue;
     buffer_of[i] = static_cast<int>(buffers.size());
-    buffers.push_back({bytes, life[i].first, life[i].last});
+    buffers.push_back({tensor_bytes(graph_.tensors()[i], formats_[i].storage), life[i].first, life[i].last});
   }
 
   // In place: the output takes over the buffer of an input that dies here.
-  for (int when = 0; when < end; ++when) {
-    const PlanStep& step = steps_[static_cast<size_t>(when)];
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const PlanStep& step = steps_[i];
+    const int when = moment(i);
     if (!step.kernel->in_place || step.roots.size() != 1) continue;
     const Node& root = graph_[step.roots[0]];
     if (root.op->form != Form::elementwise || is_state(graph_[root.out[0]].kind)) continue;
@@ -250,7 +234,7 @@ void Plan::lay_out(const PlanOptions& options) {
     if (buffer_of[out] < 0 || life[out].first != when) continue;
     const auto take_over = [&](TensorId in) {
       const size_t from = at(roots[at(in)]);
-      if (from == out || buffer_of[from] < 0 || inlined[from] || life[from].last != when ||
+      if (from == out || buffer_of[from] < 0 || inlined_[from] || life[from].last != when ||
           life[from].first == when)
         return false;
       if (graph_[in].shape != graph_[root.out[0]].shape || formats_[at(in)].storage != formats_[out].storage)
@@ -273,8 +257,33 @@ void Plan::lay_out(const PlanOptions& options) {
     }
   }
 
+  return made;
+}
+
+void Plan::lay_out(const PlanOptions& options) {
+  const std::vector<TensorId>& roots = roots_;
+  const int end = static_cast<int>(steps_.size());
+  inlined_.assign(graph_.tensor_count(), false);
+  for (const PlanStep& step : steps_) {
+    for (const NodeId id : step.inlined) inlined_[at(graph_[id].out[0])] = true;
+  }
+  // State has slots of its own; the rest shares the arena.
+  for (size_t i = 0; i < graph_.tensor_count(); ++i) {
+    const TensorInfo& tensor = graph_.tensors()[i];
+    // A sum over micro-batches lives from one to the next, which may be of another size and have another plan.
+    const bool sum = tensor.kind == Kind::grad_sum && options.micro_batches > 1;
+    if (!is_state(tensor.kind) && !sum) continue;
+    const size_t bytes = tensor_bytes(tensor, formats_[i].storage);
+    places_[i] = {Home::state, roots[i], 0, bytes, 0, end - 1};
+    state_bytes_ += bytes;
+    if (sum) sum_bytes_ += bytes;
+    (sum ? bytes_.gradients : tensor.kind == Kind::optimizer ? bytes_.optimizer : bytes_.weights) += bytes;
+  }
+  Lives lives = find_lives(options);
+  const std::optional<size_t> apart = join_steps(options, lives);
+  auto& [life, buffer_of, buffers] = lives;
   const size_t tensors = buffers.size();
-  step_bytes_ = lay_out_steps(options, life, buffer_of, buffers);
+  step_bytes_ = lay_out_steps(options, lives, apart, buffers);
   step_bytes_bound_ = most_alive(buffers, &peak_step_);
   for (int when = 0; when < end; ++when) {
     steps_[static_cast<size_t>(when)].workspace = buffers[tensors + static_cast<size_t>(when)].offset;
@@ -286,15 +295,19 @@ void Plan::lay_out(const PlanOptions& options) {
   }
   for (const PlanStep& step : steps_) {
     if (step.until == 0) continue;
+    const auto lives_on = [&](TensorId id) {
+      TensorPlace& p = lives.life[at(roots[at(id)])];
+      p.last = std::max(p.last, step.until - 1);
+    };
     for (const auto* nodes : {&step.inlined, &step.roots}) {
       for (const NodeId id : *nodes) {
         for (const TensorId in : graph_[id].in) {
-          if (!inlined[at(roots[at(in)])]) touch(in, step.until - 1);
+          if (!inlined_[at(roots[at(in)])]) lives_on(in);
         }
       }
     }
     for (const NodeId id : step.roots) {
-      for (const TensorId out : graph_[id].out) touch(out, step.until - 1);
+      for (const TensorId out : graph_[id].out) lives_on(out);
     }
   }
   std::vector<bool> counted(buffers.size());

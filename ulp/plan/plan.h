@@ -25,7 +25,8 @@ struct PlanOptions {
   size_t workspace = size_t{64} << 20;  // where a task can choose, it takes no more
   bool fuse = true;                     // off: every node runs by itself and every tensor is stored
   bool beside = true;                   // off: no step runs beside others
-  bool tight = false;                   // nothing is done beside or ahead that takes more memory
+  bool join = true;                     // off: no two steps are one task
+  bool tight = false;                   // nothing is done beside, ahead or at once that takes more memory
   bool fused_backward = false;          // update a parameter as soon as its gradient is complete
   int micro_batches = 1;
   Round round = Round::nearest_even;
@@ -61,6 +62,13 @@ struct PlanStep {
   std::vector<int> prepares;
   int until = 0;                   // above the next one's number: it may run beside the steps before this one
   std::optional<size_t> prepared;  // offset in the step arena; none: the task prepares for itself, if at all
+  // Of two steps that are one (Backend::make_joined): the first's does what both tasks would, the second runs nothing.
+  std::unique_ptr<Task> joined;
+  bool done_before = false;
+
+  size_t workspace_bytes() const {
+    return done_before ? 0 : joined != nullptr ? joined->workspace() : task->workspace();
+  }
 };
 
 // What the memory is for, at the moment when most is in use. Gaps between tensors count as workspace.
@@ -95,9 +103,24 @@ class Plan {
   size_t step_bytes_bound() const { return step_bytes_bound_; }
 
  private:
+  static constexpr size_t kPeakSlack =
+      50;  // the peak may grow by this part for what is done beside, ahead or at once
+
+  // Of tensors in the step arena.
+  struct Lives {
+    std::vector<TensorPlace> life;  // by tensor whose bytes it is: first and last step
+    std::vector<int> buffer_of;     // below 0: none
+    std::vector<Buffer> buffers;
+  };
+
   void lay_out(const PlanOptions& options);
-  size_t lay_out_steps(const PlanOptions& options, std::span<const TensorPlace> life,
-                       std::span<const int> buffer_of, std::vector<Buffer>& buffers);
+  Lives find_lives(const PlanOptions& options) const;
+  // When a step runs: its number, or that of the step before which does its work.
+  int moment(size_t step) const { return static_cast<int>(step) - (steps_[step].done_before ? 1 : 0); }
+  std::vector<Buffer> with_workspaces(const std::vector<Buffer>& tensors) const;
+  std::optional<size_t> join_steps(const PlanOptions& options, Lives& lives);
+  size_t lay_out_steps(const PlanOptions& options, const Lives& lives, std::optional<size_t> apart,
+                       std::vector<Buffer>& buffers);
   void run_beside(std::span<const TensorPlace> life, std::span<const int> buffer_of,
                   std::vector<Buffer>& buffers);
   void prepare_together(std::vector<Buffer>& buffers, size_t workspaces);
@@ -107,6 +130,7 @@ class Plan {
   const Backend& backend_;
   std::vector<TensorFormat> formats_;
   std::vector<TensorId> roots_;  // by tensor: whose bytes it has
+  std::vector<bool> inlined_;    // by tensor: computed inside a step and never stored
   std::unique_ptr<PlanContext> context_;
   std::vector<PlanStep> steps_;
   std::vector<TensorId> results_;

@@ -119,7 +119,7 @@ void Executor::run(const StepState& state, Phase first, Phase last) {
   context.state = &state;
   context.updates = updates_.data();
   for (const PlanStep& step : plan_.steps()) {
-    if (step.phase < first || step.phase > last) continue;
+    if (step.phase < first || step.phase > last || step.done_before) continue;
     context.stats = (step.phase == Phase::update ? update_stats_ : stats_).data();
     const auto number = static_cast<size_t>(&step - plan_.steps().data());
     if (clock_ != nullptr) clock_->begin(number, nullptr);

@@ -36,23 +36,38 @@ class Timed {
   Engine& engine_;
 };
 
+// The step after this one where they are one task; else null.
+const PlanStep* joined_with(const Plan& plan, const PlanStep& step) {
+  return step.joined == nullptr ? nullptr
+                                : &plan.steps()[static_cast<size_t>(&step - plan.steps().data()) + 1];
+}
+
 }  // namespace
 
 size_t moved_bytes(const Plan& plan, const PlanStep& step) {
+  if (step.done_before) return 0;
   const Graph& graph = plan.graph();
   std::set<int32_t> read, written;
   size_t bytes = 0;
-  for (const auto* nodes : {&step.roots, &step.inlined}) {
-    for (const NodeId id : *nodes) {
-      for (const TensorId in : graph[id].in) {
-        if (plan.place(in).home != Home::nowhere) read.insert(plan.place(in).root.index);
-      }
-      // What is fed comes in four bytes, whatever it is stored as.
-      const OpDef* op = graph[id].op;
-      if (op == &kInput || op == &kIndices || op == &kTarget) bytes += 4 * graph[graph[id].out[0]].elements();
-    }
+  std::vector<NodeId> roots = step.roots, nodes = step.inlined;
+  if (const PlanStep* other = joined_with(plan, step)) {
+    roots.insert(roots.end(), other->roots.begin(), other->roots.end());
+    nodes.insert(nodes.end(), other->inlined.begin(), other->inlined.end());
   }
-  for (const NodeId id : step.roots) {
+  nodes.insert(nodes.end(), roots.begin(), roots.end());
+  const auto made_here = [&](TensorId id) {
+    const NodeId producer = graph[id].producer;
+    return std::find(roots.begin(), roots.end(), producer) != roots.end();
+  };
+  for (const NodeId id : nodes) {
+    for (const TensorId in : graph[id].in) {
+      if (plan.place(in).home != Home::nowhere && !made_here(in)) read.insert(plan.place(in).root.index);
+    }
+    // What is fed comes in four bytes, whatever it is stored as.
+    const OpDef* op = graph[id].op;
+    if (op == &kInput || op == &kIndices || op == &kTarget) bytes += 4 * graph[graph[id].out[0]].elements();
+  }
+  for (const NodeId id : roots) {
     for (const TensorId out : graph[id].out) {
       if (plan.place(out).home == Home::nowhere) continue;
       written.insert(plan.place(out).root.index);
@@ -98,7 +113,7 @@ std::vector<KernelTime> profile_steps(Engine& engine, StepClock& clock, int64_t 
                                       const std::function<void()>& train) {
   if (count < 1) fail("profile", "the number of steps must be positive, got {}", count);
   const Plan& plan = engine.training_plan();
-  using Key = std::tuple<std::string_view, std::string_view, std::string>;
+  using Key = std::tuple<std::string, std::string_view, std::string>;
   std::map<Key, std::vector<KernelTime>>
       found;  // of each step in which it ran: a step that is skipped updates nothing
   const Timed timed(engine, clock);
@@ -111,8 +126,10 @@ std::vector<KernelTime> profile_steps(Engine& engine, StepClock& clock, int64_t 
       if (times[at].runs == 0) continue;
       const PlanStep& step = plan.steps()[at];
       const auto runs = static_cast<double>(times[at].runs);
-      KernelTime& kernel =
-          now[{plan.graph()[step.roots[0]].op->name, step.kernel->name, product_formats(plan, step)}];
+      std::string op(plan.graph()[step.roots[0]].op->name);
+      if (const PlanStep* other = joined_with(plan, step))
+        op.append("+").append(plan.graph()[other->roots[0]].op->name);
+      KernelTime& kernel = now[{op, step.kernel->name, product_formats(plan, step)}];
       kernel.seconds += times[at].seconds;
       kernel.calls += times[at].runs;
       kernel.bytes += runs * static_cast<double>(moved_bytes(plan, step));

@@ -16,7 +16,7 @@
 namespace ulp {
 
 // What a step of a plan must move: every tensor that it reads and every one that it writes, once, as they are stored.
-// State that is updated is both. What is computed inside the step is neither.
+// State that is updated is both. What is computed inside the step is neither. Two steps that are one task count as one, the first.
 size_t moved_bytes(const Plan& plan, const PlanStep& step);
 // Multiplications and additions of its products, each counted.
 double product_operations(const Plan& plan, const PlanStep& step);
@@ -31,7 +31,7 @@ struct StepWork {
 };
 StepWork step_work(const Plan& plan, int64_t micro_batches);
 
-// Of all steps of a plan with the same operator, kernel and product_formats, in one training step.
+// Of all steps of a plan with the same operator, kernel and product_formats, in one training step. Two steps that are one task have both operators' names.
 struct KernelTime {
   std::string op, kernel, formats;
   double seconds = 0;

@@ -193,7 +193,7 @@ void Remote::enqueue(const Sequence& sequence, Stream stream) {
     if (aside) beside.emplace_back(all, device_.mark(to));
   };
   for (const PlanStep& step : plan_.steps()) {
-    if (!in_sequence(step)) continue;
+    if (!in_sequence(step) || step.done_before) continue;
     if (before && step.phase >= Phase::again) judge();
     context.stats = step.phase == Phase::update ? update_stats : stats;
     const auto number = static_cast<size_t>(&step - plan_.steps().data());

@@ -124,7 +124,7 @@ __device__ inline float ChannelInput::at(uint32_t c) const {
                                                                                   uint32_t channels) {
   if (!input.rounds || input.stats == nullptr) return;
   RangeCount seen;
-  for (uint32_t c = threadIdx.x; c < channels; c += kQuickThreads)
+  for (uint32_t c = threadIdx.x; c < channels; c += blockDim.x)
     round_long(input.operand, input.data[c], seen);
   report(seen, input.stats);
 }
@@ -158,10 +158,10 @@ struct Course {
 // The group itself, or the last one instead of none: loads that always happen keep no older number alive.
 __device__ inline uint32_t nearest(uint32_t group, uint32_t end) { return group < end ? group : end - 1; }
 
-// Reports what the block's threads saw. All 256 must come here, once.
-template <int n>
+// Reports what the block's threads saw. All kCount must come here, once.
+template <int n, uint32_t kCount = kQuickThreads>
 __device__ inline void report_all(const Within (&seen)[n], EncodeStats* const (&stats)[n]) {
-  __shared__ uint32_t warps[n][2][kQuickThreads / 32];
+  __shared__ uint32_t warps[n][2][kCount / 32];
   const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
   for (int k = 0; k < n; ++k) {
@@ -176,7 +176,7 @@ __device__ inline void report_all(const Within (&seen)[n], EncodeStats* const (&
 #pragma unroll
   for (int k = 0; k < n; ++k) {
     if (warp != static_cast<uint32_t>(k) || stats[k] == nullptr) continue;
-    const bool there = lane < kQuickThreads / 32;
+    const bool there = lane < kCount / 32;
     const uint32_t underflow = warp_sum(there ? warps[k][0][lane] : 0),
                    amax = warp_max(there ? warps[k][1][lane] : 0);
     if (lane != 0) continue;

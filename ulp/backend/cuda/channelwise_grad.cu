@@ -1,55 +1,11 @@
 // Gradients of activations and of batch norms with activations.
-#include "ulp/backend/cuda/channelwise_args.h"
+#include "ulp/backend/cuda/channelwise_grad.h"
 
 namespace ulp::cuda {
 namespace {
 
 namespace el = ulp::elementwise;
 
-// Whether keep_positive can read an activation.
-bool all_numbers(const Leaf& leaf) { return code_of(leaf) == Code::bf16 || leaf.ordinary; }
-
-struct NormGradArgs {
-  Course course;
-  uint32_t channels;
-  const uint8_t *dout, *mask, *x;  // mask: the activation's output
-  Reading dout_reading, x_reading;
-  QuickCodec dout_codec, mask_codec, x_codec;
-  ChannelInput gamma;
-  const float *mean, *variance, *sum, *product;
-  float epsilon, rows;
-  Target masked;  // the activation's gradient, which is not stored
-  Target target;
-  uint8_t* out;
-};
-
-// Channel values in shared memory: mean, inverse, scale, and the two sums' means.
-constexpr uint32_t kGradValues = 5;
-
-// kGrad, kMask, kKept: of the inputs; without an activation kMask is kKept. kOut: of the result.
-template <Code kGrad, Code kMask, Code kKept, Code kOut, bool kMasked>
-__attribute__((noinline)) static __device__ void norm_grad_long(const NormGradArgs& a, const float* tile,
-                                                                uint32_t group, uint32_t channel) {
-  RangeCount masked, made;
-#pragma unroll 1
-  for (uint32_t i = 0; i < kGroup; ++i) {
-    const uint64_t element = uint64_t{group} * kGroup + i;
-    float dout = load_long<kGrad>(a.dout_codec, a.dout, element);
-    if constexpr (kMasked) {
-      dout = el::relu_grad(dout, load_long<kMask>(a.mask_codec, a.mask, element));
-      dout = round_long(a.masked.codec, dout, masked);
-    }
-    const float* at = tile + channel + i;
-    const float y =
-        el::batch_norm_grad(dout, load_long<kKept>(a.x_codec, a.x, element), at[0], at[a.channels],
-                            at[2 * a.channels], at[3 * a.channels], at[4 * a.channels]);
-    store_long<kOut>(a.out, element, code_long(a.target.codec, y, made));
-  }
-  if constexpr (kMasked) report_now(masked, a.masked.stats);
-  report_now(made, a.target.stats);
-}
-
-constexpr uint32_t kGradBlocks = 2;
 // Groups on their way.
 template <Code kGrad, Code kMask, Code kKept, bool kMasked>
 constexpr int grad_at_once() {
@@ -87,12 +43,9 @@ __global__ void __launch_bounds__(kQuickThreads, kGradBlocks)
   }
   __syncthreads();
   const uint32_t channel = threadIdx.x % a.course.period * kGroup;
-  float mean[8], inverse[8], scale[8], mean_dout[8], mean_product[8];
-  take_eight(tile + channel, mean);
-  take_eight(tile + a.channels + channel, inverse);
-  take_eight(tile + 2 * a.channels + channel, scale);
-  take_eight(tile + 3 * a.channels + channel, mean_dout);
-  take_eight(tile + 4 * a.channels + channel, mean_product);
+  float value[kGradValues][8];
+#pragma unroll
+  for (uint32_t k = 0; k < kGradValues; ++k) take_eight(tile + k * a.channels + channel, value[k]);
 
   Within seen[2];
   const bool watches = kMasked && a.masked.stats != nullptr;
@@ -103,21 +56,8 @@ __global__ void __launch_bounds__(kQuickThreads, kGradBlocks)
       const uint32_t g = group + static_cast<uint32_t>(u) * a.course.threads;
       if (g >= a.course.groups) break;
       if constexpr (kMasked) keep_positive<kGrad, kMask>(dout[u], mask[u]);
-      float y[8], x[8];
-      unpack<kGrad>(dout[u], a.dout_reading, y);
-      unpack<kKept>(kept[u], a.x_reading, x);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        y[i] = scale[i] * ((y[i] - mean_dout[i]) - ((x[i] - mean[i]) * inverse[i]) * mean_product[i]);
-      }
-      const float most = largest_of(y);
-      if (!(most <= a.target.limit)) {
-        norm_grad_long<kGrad, kMask, kKept, kOut, kMasked>(a, tile, g, channel);
-        continue;
-      }
-      if (watches) most_masked = most_of<kGrad, true>(most_masked, dout[u]);
-      seen[0].add(vanishing_in(a.target, y), most);
-      store_packed<kOut>(a.out, g, pack<kOut>(y, a.target));
+      norm_grad_group<kGrad, kMask, kKept, kOut, kMasked>(a, tile, a.channels, g, channel, dout[u], kept[u],
+                                                          value, watches, seen[0], most_masked);
     }
     group += kAtOnce * a.course.threads;
     load();
@@ -156,41 +96,11 @@ bool with_codes(Code grad, Code mask, Code kept, Code out, const Function& funct
 template <bool kMasked>
 bool launch_norm_grad(const PipelineCall& call, Stream stream) {
   NormGradArgs a;
-  const Leaf &dout = call.leaf[0], &mask = call.leaf[kMasked ? 1 : 0], &x = call.leaf[kMasked ? 2 : 1];
-  const Stage& stage = call.stage[kMasked ? 1 : 0];
-  const Code grad = code_of(dout), kept = code_of(x);
-  if (!writes_plain(call.out[0]) || !a.gamma.take(call.view[0]) ||
-      !a.course.take(call.elements, call.channels, kGradBlocks))
-    return false;
-  for (int i = 1; i < 5; ++i) {
-    if (!plain_channels(call.view[i])) return false;
-  }
-  if (kMasked) {
-    const Rounder& rounder = call.stage[0].rounder;
-    if (!all_numbers(mask) || code_of(rounder) != grad || !rounder.exact) return false;
-    a.masked = target_of(rounder, rounder.stats);
-  }
-  a.channels = static_cast<uint32_t>(call.channels);
-  a.dout = dout.view.stored.codes;
-  a.mask = mask.view.stored.codes;
-  a.x = x.view.stored.codes;
-  a.dout_codec = dout.view.stored.codec;
-  a.mask_codec = mask.view.stored.codec;
-  a.x_codec = x.view.stored.codec;
-  a.dout_reading = reading_of(a.dout_codec);
-  a.x_reading = reading_of(a.x_codec);
-  a.mean = floats_of(call.view[1]);
-  a.variance = floats_of(call.view[2]);
-  a.sum = floats_of(call.view[3]);
-  a.product = floats_of(call.view[4]);
-  a.epsilon = stage.epsilon;
-  a.rows = stage.rows;
-  const Code out = code_of(call.rounder);
-  if (out == Code::none) return false;
-  a.target = target_of(call.rounder, call.out[0].stats);
-  a.out = call.out[0].stored.codes;
+  if (!take_norm_grad<kMasked>(call, a)) return false;
+  const Code grad = code_of(call.leaf[0]), kept = code_of(call.leaf[kMasked ? 2 : 1]),
+             out = code_of(call.rounder);
   const Grid grid{a.course.blocks(), kQuickThreads, kGradValues * sizeof(float) * a.channels};
-  return with_codes<kMasked>(grad, kMasked ? code_of(mask) : kept, kept, out,
+  return with_codes<kMasked>(grad, kMasked ? code_of(call.leaf[1]) : kept, kept, out,
                              [&]<Code kGrad, Code kMask, Code kKept, Code kOut> {
                                launch(run_norm_grad<kGrad, kMask, kKept, kOut, kMasked>, grid, stream, a);
                                return true;

@@ -15,6 +15,7 @@ const Backend& cuda_backend() {
     made.fill_batch = cuda::fill_batch;
     made.merges = true;
     made.make_preparation = cuda::make_preparation;
+    made.make_joined = cuda::make_joined;
     return made;
   }();
   return backend;

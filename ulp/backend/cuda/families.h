@@ -27,6 +27,8 @@ pointwise_kernels();  // 1x1 convolutions of any even number of channels, from c
 std::span<const KernelDef> direct_kernels();  // convolutions of fp32 tensors, multiplied in fp32
 // What convolutions prepare of their weights (Backend::make_preparation).
 std::unique_ptr<Task> make_preparation(std::span<Task* const> tasks);
+// A batch norm's reduction and the pass that uses it (Backend::make_joined).
+std::unique_ptr<Task> make_joined(Task& first, Task& second);
 
 // All of these and the libraries' (library.h), for which there must be a GPU.
 std::vector<KernelDef> all_kernels();

@@ -7,12 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "ulp/backend/cuda/channelwise_joined.h"
 #include "ulp/backend/cuda/families.h"
 #include "ulp/backend/cuda/operands.h"
 #include "ulp/backend/elementwise.h"
 #include "ulp/graph/ops/activation.h"
 #include "ulp/graph/ops/arithmetic.h"
 #include "ulp/graph/ops/norm.h"
+#include "ulp/tensor/memory.h"
 
 namespace ulp::cuda {
 namespace {
@@ -125,12 +127,13 @@ class PipelineTask : public Task {
     const Expression expression(problem);
     const Node& root = problem.root();
     launch_ = expression.find();
+    text_ = expression.text;
     convert_ = book_.book(1, kConvertSpace);
     const Shape& shape = reduces(root) ? problem.shape(root.in[0]) : problem.shape(root.out[0]);
     call_.elements = shape.elements();
     for (const TensorId id : expression.leaves) add_leaf(problem, id);
     for (const NodeId id : expression.stages) add_stage(problem, id, shape);
-    for (const TensorId out : root.out) results_.push_back({Result(problem, root, out), 0, false});
+    for (const TensorId out : root.out) results_.push_back({out, Result(problem, root, out), 0, false});
     for (Output& output : results_) {
       const WriteView& view = output.result.form();
       // What a kernel cannot write by groups, or makes channel by channel, is made in fp32 and written as a whole.
@@ -151,6 +154,44 @@ class PipelineTask : public Task {
   }
 
   void run(const RunContext& context) override {
+    launch_(call_for(context), context.stream);
+    for (const Output& output : results_) {
+      if (!output.staged) continue;
+      encode(output.result.view(context), context.state, Rows::all(output.result.elements()),
+             floats(context, output.space), context.workspace + convert_, context.stream);
+    }
+  }
+
+  const std::string& text() const { return text_; }
+  // Whether the launch is all that it does.
+  bool plain() const {
+    const auto decoded = [](const Input& input) { return input.decoded; };
+    return std::none_of(leaf_.begin(), leaf_.end(), decoded) &&
+           std::none_of(channel_.begin(), channel_.end(), decoded) &&
+           std::none_of(results_.begin(), results_.end(), [](const Output& output) { return output.staged; });
+  }
+  // Of a plain one: the call but for where things lie. What stands for addresses tells tensors apart.
+  PipelineCall form() const {
+    const auto stands_for = [](TensorId id) { return static_cast<uintptr_t>(id.index + 1) * 64; };
+    const auto codes = [&](TensorId id) { return reinterpret_cast<uint8_t*>(stands_for(id)); };
+    PipelineCall call = call_;
+    for (size_t i = 0; i < leaf_.size(); ++i) call.leaf[i].view.stored.codes = codes(leaf_[i].operand.id());
+    for (size_t i = 0; i < channel_.size(); ++i) {
+      call.view[i] = channel_[i].operand.form();
+      call.view[i].stored.codes = codes(channel_[i].operand.id());
+    }
+    for (size_t i = 0; i < reported_.size(); ++i) {
+      if (reported_[i].index >= 0)
+        call.stage[i].rounder.stats = reinterpret_cast<EncodeStats*>(stands_for(reported_[i]));
+    }
+    for (size_t i = 0; i < results_.size(); ++i) {
+      call.out[i] = results_[i].result.form();
+      call.out[i].stored.codes = codes(results_[i].id);
+    }
+    return call;
+  }
+
+  PipelineCall call_for(const RunContext& context) const {
     PipelineCall call = call_;
     call.state = context.state;
     for (size_t i = 0; i < leaf_.size(); ++i) {
@@ -168,16 +209,12 @@ class PipelineTask : public Task {
                                   : output.result.view(context);
     }
     call.partial = floats(context, partial_);
-    launch_(call, context.stream);
-    for (const Output& output : results_) {
-      if (!output.staged) continue;
-      encode(output.result.view(context), context.state, Rows::all(output.result.elements()),
-             floats(context, output.space), context.workspace + convert_, context.stream);
-    }
+    return call;
   }
 
  private:
   struct Output {
+    TensorId id;
     Result result;
     size_t space;
     bool staged;
@@ -237,6 +274,7 @@ class PipelineTask : public Task {
   }
 
   PipelineLaunch launch_ = nullptr;
+  std::string text_;
   Workspace book_;
   PipelineCall call_;
   std::vector<Input> leaf_, channel_;
@@ -244,6 +282,28 @@ class PipelineTask : public Task {
   std::vector<TensorId> reported_;  // by stage: where rounding is reported; none
   std::vector<Output> results_;
   size_t convert_ = 0, partial_ = 0;
+};
+
+// A batch norm's reduction and what follows it. Where it turns out that they cannot be one launch they are two.
+class JoinedTask : public Task {
+ public:
+  JoinedTask(PipelineTask& first, PipelineTask& second, JoinedLaunch launch)
+      : Task(aligned_bytes(first.workspace()) + second.workspace()),
+        first_(first),
+        second_(second),
+        launch_(launch) {}
+
+  void run(const RunContext& context) override {
+    RunContext after = context;
+    after.workspace = context.workspace + aligned_bytes(first_.workspace());
+    if (launch_(first_.call_for(context), second_.call_for(after), false, context.stream)) return;
+    first_.run(context);
+    second_.run(after);
+  }
+
+ private:
+  PipelineTask &first_, &second_;
+  JoinedLaunch launch_;
 };
 
 // Several copies: those that go by groups in few launches, the others one by one.
@@ -304,6 +364,15 @@ std::unique_ptr<Task> make_copy(const Problem& problem) {
 }
 
 }  // namespace
+
+std::unique_ptr<Task> make_joined(Task& first, Task& second) {
+  auto* const reduction = dynamic_cast<PipelineTask*>(&first);
+  auto* const pass = dynamic_cast<PipelineTask*>(&second);
+  if (reduction == nullptr || pass == nullptr || !reduction->plain() || !pass->plain()) return nullptr;
+  const JoinedLaunch launch = find_joined(reduction->text(), pass->text());
+  if (launch == nullptr || !launch(reduction->form(), pass->form(), true, nullptr)) return nullptr;
+  return std::make_unique<JoinedTask>(*reduction, *pass, launch);
+}
 
 std::span<const KernelDef> pipeline_kernels() {
   static const std::vector<KernelDef> kernels = [] {

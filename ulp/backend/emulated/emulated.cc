@@ -9,6 +9,7 @@ const Backend& emulated_backend() {
     Backend made{"emulated", cuda::all_kernels(), true};
     made.merges = true;
     made.make_preparation = cuda::make_preparation;
+    made.make_joined = cuda::make_joined;
     return made;
   }();
   return backend;

@@ -125,13 +125,25 @@ class Bench {
 
   void run(const std::vector<NodeId>& inlined, const std::vector<NodeId>& roots,
            const std::vector<NodeId>& silent = {}, std::span<const KernelDef> kernels = pipeline_kernels()) {
+    const std::unique_ptr<Task> task = make(inlined, roots, silent, kernels);
+    ASSERT_NE(task, nullptr);
+    run(*task);
+  }
+
+  std::unique_ptr<Task> make(const std::vector<NodeId>& inlined, const std::vector<NodeId>& roots,
+                             const std::vector<NodeId>& silent,
+                             std::span<const KernelDef> kernels = pipeline_kernels()) const {
     const Problem problem{plan_, inlined, roots, silent};
     const KernelDef* kernel = nullptr;
     for (const KernelDef& one : kernels) {
       if (one.op == problem.root().op->name) kernel = &one;
     }
-    ASSERT_EQ(kernel->why_not(problem), "");
-    const std::unique_ptr<Task> task = kernel->make(problem);
+    EXPECT_EQ(kernel->why_not(problem), "");
+    return kernel->why_not(problem).empty() ? kernel->make(problem) : nullptr;
+  }
+
+  void run(Task& made) {
+    Task* const task = &made;
     std::vector<uint64_t> workspace(task->workspace() / 8 + 3 * kGuard, 0xFFFFFFFFFFFFFFFFu);
     uint8_t* space = aligned(workspace.data());
     stats.resize(data_.size());
