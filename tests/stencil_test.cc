@@ -469,7 +469,7 @@ TEST(Stencil, PartsOfOneExtentJoin) {
             call.tiling = tilings[i];
             cuda::complete(call, feed, QuickCodec{});
             expect_covered(parts[i].shape, tilings[i], "part " + std::to_string(i));
-            if (calls.empty() || !cuda::join(calls.back(), call)) calls.push_back(call);
+            if (calls.empty() || !cuda::join(calls.back(), call, feed)) calls.push_back(call);
           }
           for (const cuda::StencilCall& call : calls) {
             joined += call.parts;

@@ -108,6 +108,9 @@ struct Layer {
 };
 
 // Tensors of one layer, in several sets.
+// Comparisons that failed.
+int different = 0;
+
 class Bench {
  public:
   Bench(const Layer& layer, const Formats& formats, double copy_rate)
@@ -328,6 +331,7 @@ class Bench {
             20, [&](int i) { find(pattern)(calls[static_cast<size_t>(i) % sets_], the_stream()); });
       }
     }
+    different += same ? 0 : 1;
     fmt::print("{:<22} {:<5} {:<40} {:8.1f} {:4.0f}% {:8.1f} | {:8.1f} {:4.0f}% {:8.1f} | {:5.2f}x {}{}\n",
                layer_.name, formats_.name, pattern, 1e6 * seconds[0][0], 100 * bytes / seconds[0][0] / copy_,
                1e6 * seconds[0][1], 1e6 * seconds[1][0], 100 * bytes / seconds[1][0] / copy_,
@@ -398,6 +402,7 @@ class Bench {
         }
       }
     }
+    different += same ? 0 : 1;
     fmt::print("{:<22} {:<5} {:<40} {:8.1f}       {:8.1f} | {:8.1f}       {:8.1f} | {:5.2f}x {}\n",
                layer_.name, formats_.name, "+ " + second, 1e6 * seconds[0][0], 1e6 * seconds[0][1],
                1e6 * seconds[1][0], 1e6 * seconds[1][1], seconds[0][1] / seconds[1][1],
@@ -458,5 +463,6 @@ int main(int argc, char** argv) {
       Bench(layer, format, rate).all();
     }
   }
-  return 0;
+  fmt::print("{} different\n", different);
+  return different == 0 ? 0 : 1;
 }

@@ -27,7 +27,7 @@ bool goes_on(Phase from, Phase to) { return to == from || (from == Phase::forwar
 size_t Plan::lay_out_steps(const PlanOptions& options, const Lives& lives, std::optional<size_t> apart,
                            std::vector<Buffer>& buffers) {
   const std::vector<Buffer> tensors = buffers;
-  const auto attempt = [&](bool beside, bool together) {
+  const auto attempt = [&](bool beside, bool together, bool early) {
     buffers = tensors;
     for (PlanStep& step : steps_) {
       step.until = 0;
@@ -36,21 +36,24 @@ size_t Plan::lay_out_steps(const PlanOptions& options, const Lives& lives, std::
     }
     if (beside) run_beside(lives.life, lives.buffer_of, buffers);
     buffers = with_workspaces(buffers);
-    if (together) prepare_together(buffers, tensors.size());
+    if (together) prepare_together(buffers, tensors.size(), early);
     return ulp::lay_out(buffers);
   };
   const auto any = [&](auto&& has) { return std::any_of(steps_.begin(), steps_.end(), has); };
   const bool together = backend_.make_preparation != nullptr &&
                         any([](const PlanStep& step) { return step.task->prepared() > 0; });
   const bool beside = options.beside && any([](const PlanStep& step) { return step.kernel->beside; });
-  if (!together && !beside) return attempt(false, false);
-  const size_t least = apart ? *apart : attempt(false, false),
+  if (!together && !beside) return attempt(false, false, false);
+  const size_t least = apart ? *apart : attempt(false, false, false),
                most = options.tight ? least : least + least / kPeakSlack;
   for (const bool also : {true, false}) {
     if (also && !beside) continue;
-    if (const size_t bytes = attempt(also, together); bytes <= most) return bytes;
+    for (const bool early : {true, false}) {
+      if (early && !(together && also)) continue;
+      if (const size_t bytes = attempt(also, together, early); bytes <= most) return bytes;
+    }
   }
-  return attempt(false, false);
+  return attempt(false, false, false);
 }
 
 // A step that may run beside others does so until something reads what it writes or overwrites what it reads, or forward and backward end, where that
@@ -135,7 +138,7 @@ bool Plan::writes_state_of(int writer, int reader) const {
 // What tasks prepare from state is made for as many of a phase at once as there is room for: where few bytes are alive one launch serves
 // many, near the peak each has its own. `workspaces`: the first buffer of a workspace, one for each step. Of what is made together buffers
 // are added in the order of the steps that make it.
-void Plan::prepare_together(std::vector<Buffer>& buffers, size_t workspaces) {
+void Plan::prepare_together(std::vector<Buffer>& buffers, size_t workspaces, bool early) {
   std::vector<size_t> alive(steps_.size());
   for (const Buffer& buffer : buffers) {
     for (int when = buffer.first; when <= buffer.last; ++when)
@@ -162,37 +165,60 @@ void Plan::prepare_together(std::vector<Buffer>& buffers, size_t workspaces) {
     for (int i = groups.back().front(); i < when; ++i) alive[static_cast<size_t>(i)] += bytes;
     groups.back().push_back(when);
   }
+  int after = 0;  // groups stay in their order
   for (const std::vector<int>& group : groups) {
     if (group.size() < 2) continue;
     std::vector<Task*> tasks;
+    size_t all = 0;
+    for (const int member : group) all += aligned_bytes(steps_[static_cast<size_t>(member)].task->prepared());
+    // `early`: as early in the phase as there is room, so that it can run beside other steps.
+    int begin = group.front();
+    for (int i = begin - 1; early && i >= after; --i) {
+      const PlanStep& step = steps_[static_cast<size_t>(i)];
+      if (step.phase != steps_[static_cast<size_t>(group.front())].phase ||
+          alive[static_cast<size_t>(i)] + all > room ||
+          std::any_of(group.begin(), group.end(), [&](int member) { return writes_state_of(i, member); }))
+        break;
+      alive[static_cast<size_t>(i)] += all;
+      if (!step.done_before) begin = i;
+    }
+    after = begin + 1;
     for (const int member : group) {
       Task* task = steps_[static_cast<size_t>(member)].task.get();
       tasks.push_back(task);
       buffers[workspaces + static_cast<size_t>(member)].bytes =
           aligned_bytes(task->workspace() - task->prepared());
-      buffers.push_back({aligned_bytes(task->prepared()), group.front(), member});
+      buffers.push_back({aligned_bytes(task->prepared()), begin, member});
     }
-    PlanStep& first = steps_[static_cast<size_t>(group.front())];
+    PlanStep& first = steps_[static_cast<size_t>(begin)];
     first.prepares = group;
     first.preparation = backend_.make_preparation(tasks);
   }
 }
 
-void Plan::run(size_t number, uint8_t* arena, RunContext& context) const {
+void Plan::prepare(size_t number, uint8_t* arena, RunContext& context) const {
+  const PlanStep& step = steps_[number];
+  if (step.preparation == nullptr) return;
+  std::vector<uint8_t*> places;
+  for (const int member : step.prepares)
+    places.push_back(arena + *steps_[static_cast<size_t>(member)].prepared);
+  context.places = places;
+  context.workspace = nullptr;
+  step.preparation->run(context);
+  context.places = {};
+}
+
+void Plan::run_task(size_t number, uint8_t* arena, RunContext& context) const {
   const PlanStep& step = steps_[number];
   if (step.done_before) return;
-  if (step.preparation != nullptr) {
-    std::vector<uint8_t*> places;
-    for (const int member : step.prepares)
-      places.push_back(arena + *steps_[static_cast<size_t>(member)].prepared);
-    context.places = places;
-    context.workspace = nullptr;
-    step.preparation->run(context);
-    context.places = {};
-  }
   context.workspace = arena + step.workspace;
   context.prepared = step.prepared ? arena + *step.prepared : nullptr;
   (step.joined != nullptr ? step.joined : step.task)->run(context);
+}
+
+void Plan::run(size_t number, uint8_t* arena, RunContext& context) const {
+  prepare(number, arena, context);
+  run_task(number, arena, context);
 }
 
 }  // namespace ulp

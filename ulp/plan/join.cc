@@ -17,7 +17,7 @@ std::vector<Buffer> Plan::with_workspaces(const std::vector<Buffer>& tensors) co
 }
 
 // Joins a step with the next one where the backend can and there is room: all that either of them needs is alive at once then. Returns the bytes of
-// an arena without any of that, to which such pairs add no more than the slack, or nothing where there are none; `lives` are
+// an arena without any of that, to which such pairs add no more than half the slack, as the rest is for what runs beside, or nothing where there are none; `lives` are
 // afterwards those with them.
 std::optional<size_t> Plan::join_steps(const PlanOptions& options, Lives& lives) {
   if (!options.join || backend_.make_joined == nullptr) return {};
@@ -45,7 +45,7 @@ std::optional<size_t> Plan::join_steps(const PlanOptions& options, Lives& lives)
   }
   if (pairs.empty()) return {};
   std::vector<Buffer> placed = apart;
-  const size_t least = ulp::lay_out(placed), most = options.tight ? least : least + least / kPeakSlack;
+  const size_t least = ulp::lay_out(placed), most = options.tight ? least : least + least / kPeakSlack / 2;
   // Gaps may still cost more than was counted: then fewer pairs, those first that come nearest to the peak.
   std::stable_sort(pairs.begin(), pairs.end(),
                    [](const Pair& a, const Pair& b) { return a.bytes < b.bytes; });

@@ -99,6 +99,9 @@ class Plan {
   int peak_step() const { return peak_step_; }
   // Runs a step, by its number: what it prepares, then its task. Sets the context's workspace and what is prepared.
   void run(size_t step, uint8_t* arena, RunContext& context) const;
+  // The two apart. What is prepared is needed by the first of the steps that it is prepared for, at the earliest.
+  void prepare(size_t step, uint8_t* arena, RunContext& context) const;
+  void run_task(size_t step, uint8_t* arena, RunContext& context) const;
   // What any layout of these tensors would need in the step arena.
   size_t step_bytes_bound() const { return step_bytes_bound_; }
 
@@ -123,7 +126,7 @@ class Plan {
                        std::vector<Buffer>& buffers);
   void run_beside(std::span<const TensorPlace> life, std::span<const int> buffer_of,
                   std::vector<Buffer>& buffers);
-  void prepare_together(std::vector<Buffer>& buffers, size_t workspaces);
+  void prepare_together(std::vector<Buffer>& buffers, size_t workspaces, bool early);
   bool writes_state_of(int writer, int reader) const;
 
   const Graph& graph_;

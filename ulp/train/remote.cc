@@ -198,15 +198,23 @@ void Remote::enqueue(const Sequence& sequence, Stream stream) {
     context.stats = step.phase == Phase::update ? update_stats : stats;
     const auto number = static_cast<size_t>(&step - plan_.steps().data());
     wait_until(static_cast<int>(number));
+    if (step.preparation != nullptr) {
+      const int needed = step.prepares.front();
+      const bool aside = clock_ == nullptr && needed > static_cast<int>(number);
+      if (aside) context.stream = device_.beside(stream);
+      plan_.prepare(number, arena_, context);
+      if (aside) beside.emplace_back(needed, device_.mark(context.stream));
+      context.stream = stream;
+    }
     if (clock_ == nullptr && step.until > static_cast<int>(number) + 1) {
       context.stream = device_.beside(stream);
-      plan_.run(number, arena_, context);
+      plan_.run_task(number, arena_, context);
       beside.emplace_back(step.until, device_.mark(context.stream));
       context.stream = stream;
       continue;
     }
     if (clock_ != nullptr) clock_->begin(number, stream);
-    plan_.run(number, arena_, context);
+    plan_.run_task(number, arena_, context);
     if (clock_ != nullptr) clock_->end(number, stream);
   }
   if (before) judge();

@@ -64,6 +64,7 @@ __global__ void __launch_bounds__(kQuickThreads,
     load();
   }
   report_forward<kOut, kLeaves, kNorms, kRelu, kQuickThreads>(a, seen);
+  report_inputs(a);
 }
 
 // Calls `function` with the codes of the first input, of the second and of the result. Of two inputs one has the result's.

@@ -145,12 +145,15 @@ __device__ inline void report_forward(const ForwardArgs<kLeaves, kNorms>& a, For
                                  kLeaves > 1 && kNorms > 1 ? a.norm_target[kNorms - 1].stats : nullptr,
                                  a.target.stats, kRelu ? a.relu_stats : nullptr};
   report_all<4, kCount>(seen.part, stats);
-  if (blockIdx.x == 0) {
+}
+
+// What rounding the norms' inputs did: the first blocks report one each. For all threads of a block, once.
+template <int kLeaves, int kNorms>
+__device__ inline void report_inputs(const ForwardArgs<kLeaves, kNorms>& a) {
 #pragma unroll
-    for (int k = 0; k < kNorms; ++k) {
-      report_channels(a.norm[k].gamma, a.channels);
-      report_channels(a.norm[k].beta, a.channels);
-    }
+  for (int k = 0; k < 2 * kNorms; ++k) {
+    if (blockIdx.x != static_cast<uint32_t>(k) % gridDim.x) continue;
+    report_channels(k % 2 == 0 ? a.norm[k / 2].gamma : a.norm[k / 2].beta, a.channels);
   }
 }
 

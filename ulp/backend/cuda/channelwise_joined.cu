@@ -26,12 +26,15 @@ __device__ inline bool runs(uint32_t launched, Part part) {
 #endif
 }
 
-// Until all blocks of the slice have written their rows. All threads of the block must come here.
-__device__ inline void wait_for_rows(const SumArgs& a, uint32_t row, uint32_t slice) {
+// Until all blocks of the slice have written their rows; `meanwhile` is done before that is waited for. All threads of the block must come here.
+template <typename Work>
+__device__ inline void wait_for_rows(const SumArgs& a, uint32_t row, uint32_t slice, const Work& meanwhile) {
+  uint32_t* const count = &arrived[a.ticket % kTickets][slice];
+  [[maybe_unused]] uint32_t before = 0;
   __syncthreads();
+  if (threadIdx.x == 0) before = count_up(count, row == 0 ? kTurn - (a.course.rows - 1) : 1);
+  meanwhile();
   if (threadIdx.x == 0) {
-    uint32_t* count = &arrived[a.ticket % kTickets][slice];
-    [[maybe_unused]] const uint32_t before = count_up(count, row == 0 ? kTurn - (a.course.rows - 1) : 1);
 #if defined(__CUDA_ARCH__)
     uint32_t now;
     do {
@@ -152,7 +155,7 @@ __global__ void __launch_bounds__(kSumThreads, kLeaves == 1 ? 2 : 1)
     wait_for_batches<kLeaves - 1>();
     sum(half, a.depth);
     join_threads(a.sums, scratch, first, second);
-    wait_for_rows(a.sums, here.row, here.slice);
+    wait_for_rows(a.sums, here.row, here.slice, [&] { report_inputs(a.forward); });
   }
   if (!runs(a.part, kSecondPart)) return;
 
@@ -257,7 +260,9 @@ __global__ void __launch_bounds__(kSumThreads, 1) run_joined_grad(const __grid_c
   if constexpr (kMasked) __syncthreads();  // nobody needs the mask any more
   if (runs(a.part, kFirstPart)) {
     join_threads(a.sums, scratch, first, second);
-    wait_for_rows(a.sums, here.row, here.slice);
+    wait_for_rows(a.sums, here.row, here.slice, [&] {
+      if (blockIdx.x == 0) report_channels(a.grad.gamma, a.grad.channels);
+    });
   }
   if (!runs(a.part, kSecondPart)) return;
 
@@ -292,23 +297,33 @@ __global__ void __launch_bounds__(kSumThreads, 1) run_joined_grad(const __grid_c
   }
   EncodeStats* const stats[2] = {a.grad.target.stats, kMasked ? a.sums.masked_stats : nullptr};
   report_all<2, kSumThreads>(seen, stats);
-  if (blockIdx.x == 0) report_channels(a.grad.gamma, a.grad.channels);
 }
+
+#if defined(__CUDACC__)
+// Whether the GPU has a processor for each block; where there is no GPU, as if it were the one that grids are made for.
+template <typename Kernel>
+bool fits(Kernel* kernel, const Grid& grid) {
+  int device = 0, processors = 0, each = 0;
+  const bool there =
+      cudaGetDevice(&device) == cudaSuccess &&
+      cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device) == cudaSuccess;
+  const bool fit =
+      !there || (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      static_cast<int>(kMostShared)) == cudaSuccess &&
+                 cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, static_cast<int>(grid.threads),
+                                                               grid.shared) == cudaSuccess &&
+                 each > 0 && grid.blocks <= static_cast<uint32_t>(processors));
+  cudaGetLastError();  // what is declined is no error of the next launch
+  return fit;
+}
+#endif
 
 // The kernel, if each block can have a processor of its own.
 template <auto kKernel, typename Args>
 bool start(const Grid& grid, Args& a, bool only_asks, Stream stream) {
   if (grid.blocks > kQuickProcessors || grid.shared > kMostShared) return false;
 #if defined(__CUDACC__)
-  static const cudaError_t allowed = cudaFuncSetAttribute(
-      kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kMostShared));
-  int device = 0, processors = 0, each = 0;
-  if (allowed != cudaSuccess || cudaGetDevice(&device) != cudaSuccess ||
-      cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device) != cudaSuccess ||
-      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kKernel, static_cast<int>(grid.threads),
-                                                    grid.shared) != cudaSuccess ||
-      grid.blocks > static_cast<uint32_t>(processors) || each < 1)
-    return false;
+  if (!fits(kKernel, grid)) return false;
   if (!only_asks) launch(kKernel, grid, stream, a);
 #else
   for (const Part part : {kFirstPart, kSecondPart}) {

@@ -45,17 +45,17 @@ __device__ inline void convert_gradient(const GradCall& call, uint32_t from, uin
 }
 
 template <int kInBytes, int kOutBytes, int kInputs, int kOutputs>
-__global__ void __launch_bounds__(kGradThreads, grad_blocks(kInputs, kOutputs, false))
+__global__ void __launch_bounds__(kGradThreads, grad_shares(kInputs, kOutputs, false) ? 2 : 1)
     grad_kernel(const __grid_constant__ CUtensorMap in_map, const __grid_constant__ CUtensorMap out_map,
                 const __grid_constant__ GradCall call) {
   using Block = GradBlock<kInBytes, kOutBytes, kInputs, kOutputs, 2>;
-  constexpr bool kPair = grad_blocks(kInputs, kOutputs, false) == 2;
+  constexpr bool kShares = grad_shares(kInputs, kOutputs, false);
   constexpr int kUnits = Block::kUnits, kBlocks = Block::kBlocks, kSteps = kGradPixels / 16;
   extern __shared__ __align__(1024) uint8_t memory[];
   const Block block(call, memory);
 
   if (threadIdx.x >= kSummers) {
-    fewer_registers<kPair ? 40 : 56>();
+    fewer_registers<kShares ? 40 : 56>();
     block.serve(in_map, out_map, [&](uint32_t from, uint32_t to, uint32_t worker) {
       constexpr uint32_t kPieces = Block::kOutRow / 16;
       for (uint32_t i = worker; i < kGradPixels * kPieces; i += Block::kConverters) {
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kGradThreads, grad_blocks(kInputs, kOutputs, f
     return;
   }
 
-  more_registers<kPair ? 72 : 152>();
+  more_registers<kShares ? 72 : 152>();
   const uint32_t group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   if (group >= call.shape.rows) return block.pass_tiles(lane);
   typename Block::Tap tap[kBlocks];

@@ -17,9 +17,10 @@ inline constexpr uint32_t kGradPixels = 64;  // of a tile
 inline constexpr uint32_t kGradTaps = 3;     // along an axis, at most
 inline constexpr uint32_t kGradCopies = 4;   // of a tile's gradients as the tensor core reads them
 
-// Blocks on a processor: two where so few sums leave room for it, as a block alone mostly waits.
-constexpr uint32_t grad_blocks(uint32_t inputs, uint32_t outputs, bool tf32) {
-  return !tf32 && inputs * outputs <= 512 ? 2 : 1;
+// Whether a block's sums are so few that half a processor's registers and shared memory are enough for it, so that other steps' blocks can run
+// beside it there: alone a block mostly waits.
+constexpr bool grad_shares(uint32_t inputs, uint32_t outputs, bool tf32) {
+  return !tf32 && outputs <= 32 && inputs * outputs <= 1024;
 }
 
 struct GradTiling {

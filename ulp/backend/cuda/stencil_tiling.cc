@@ -60,6 +60,11 @@ bool alike(const StencilTiling& a, const StencilTiling& b) {
          a.boxes == b.boxes && a.box_rows == b.box_rows && a.row_tiles == b.row_tiles;
 }
 
+bool alike_all(const std::vector<StencilTiling>& tilings) {
+  return std::all_of(tilings.begin(), tilings.end(),
+                     [&](const StencilTiling& tiling) { return alike(tiling, tilings[0]); });
+}
+
 // Not more idle columns than working ones; few columns only where there are few channels, or no others will do.
 bool worth_trying(const Candidate& candidate, uint32_t out_c, bool others) {
   if (candidate.columns > 32 && candidate.columns / 2 >= out_c) return false;
@@ -276,8 +281,7 @@ std::vector<StencilTiling> choose_tilings(std::span<const StencilPart> parts, Fe
         make_tilings(parts, feed, processors, candidate.rows, candidate.columns);
     if (made.empty()) continue;
     // Together tiles of all parts share the processors; taps are what a tile takes its time for.
-    const bool together = std::all_of(made.begin(), made.end(),
-                                      [&](const StencilTiling& tiling) { return alike(tiling, made[0]); });
+    const bool together = alike_all(made);
     double takes = 0, taps = 0;
     uint32_t all = 0;
     for (size_t i = 0; i < parts.size(); ++i) {
@@ -291,6 +295,10 @@ std::vector<StencilTiling> choose_tilings(std::span<const StencilPart> parts, Fe
     if (!best.empty() && takes >= least) continue;
     best = std::move(made);
     least = takes;
+  }
+  if (best.empty() || alike_all(best)) return best;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (const auto own = choose_tiling(parts[i].shape, feed, processors)) best[i] = *own;
   }
   return best;
 }
@@ -373,8 +381,8 @@ void complete(StencilCall& call, Feed feed, const QuickCodec& codec) {
   }
 }
 
-bool join(StencilCall& call, const StencilCall& other) {
-  if (call.parts == kMostParts || other.parts != 1 || call.marks != nullptr || other.marks != nullptr ||
+bool join(StencilCall& call, const StencilCall& other, Feed feed) {
+  if (call.parts == kMostParts || other.parts != 1 || feeds_half(feed) || call.marks != nullptr ||
       call.tiling.is_padded() || other.tiling.is_padded() || call.shape.out_h != other.shape.out_h ||
       call.shape.out_w != other.shape.out_w || !alike(call.tiling, other.tiling))
     return false;
