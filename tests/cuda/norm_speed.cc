@@ -162,6 +162,7 @@ class Bench {
     pair("batch_stats(x)", {&x_}, "batch_norm(x)", {&x_});
     pair("batch_stats(x)", {&x_}, "relu(batch_norm(x))", {&x_});
     pair("batch_stats(x)", {&x_}, "relu(add(batch_norm(x),x))", {&x_, &more_});
+    pair("batch_stats(x)", {&x_}, "relu(add(x,batch_norm(x)))", {&more_, &x_});
     pair("batch_norm_sums(x,x)", {&dout_, &x_}, "batch_norm_grad(x,x)", {&dout_, &x_});
     pair("batch_norm_sums(relu_grad(x,x),x)", {&dout_, &active_, &x_}, "batch_norm_grad(relu_grad(x,x),x)",
          {&dout_, &active_, &x_});

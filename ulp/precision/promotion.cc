@@ -1,5 +1,6 @@
 #include "ulp/precision/promotion.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "ulp/base/error.h"
@@ -32,17 +33,19 @@ std::optional<double> default_promotion(std::string_view policy) {
 std::vector<Promotion> overflowing(const Graph& graph, std::span<const EncodeStats> stats,
                                    std::span<const uint64_t> elements, double threshold,
                                    const Assignment& assignment) {
+  // After every step of a run: few tensors overflow, so that names are looked up of those alone.
   std::vector<Promotion> found;
-  for (const auto& [name, high] : assignment.high) {
-    const TensorId id = graph.find(name);
-    if (!id) continue;
-    const Kind kind = graph[id].kind;
-    if (kind != Kind::activation && kind != Kind::weight) continue;
-    const auto at = static_cast<size_t>(id.index);
-    if (stats[at].overflow == 0) continue;
-    const double ratio = static_cast<double>(stats[at].overflow) / static_cast<double>(elements[at]);
-    if (ratio > threshold) found.push_back({name, assignment.storage_of(name), high, ratio});
+  for (size_t i = 0; i < stats.size(); ++i) {
+    if (stats[i].overflow == 0) continue;
+    const double ratio = static_cast<double>(stats[i].overflow) / static_cast<double>(elements[i]);
+    const TensorInfo& tensor = graph.tensors()[i];
+    if (!(ratio > threshold) || (tensor.kind != Kind::activation && tensor.kind != Kind::weight)) continue;
+    const auto high = assignment.high.find(tensor.name);
+    if (high == assignment.high.end() || graph.find(tensor.name).index != static_cast<int32_t>(i)) continue;
+    found.push_back({tensor.name, assignment.storage_of(tensor.name), high->second, ratio});
   }
+  std::sort(found.begin(), found.end(),
+            [](const Promotion& a, const Promotion& b) { return a.tensor < b.tensor; });
   return found;
 }
 

@@ -300,10 +300,11 @@ __global__ void __launch_bounds__(kSumThreads, 1) run_joined_grad(const __grid_c
 }
 
 #if defined(__CUDACC__)
-// Whether the GPU has a processor for each block; where there is no GPU, as if it were the one that grids are made for.
+// Whether the GPU has a processor for each block, and keeps them for it: where processes share it block by block (MPS), two of these kernels
+// could wait for each other for ever. Where there is no GPU, as if it were the one that grids are made for.
 template <typename Kernel>
 bool fits(Kernel* kernel, const Grid& grid) {
-  int device = 0, processors = 0, each = 0;
+  int device = 0, processors = 0, shared = 0, each = 0;
   const bool there =
       cudaGetDevice(&device) == cudaSuccess &&
       cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device) == cudaSuccess;
@@ -312,7 +313,8 @@ bool fits(Kernel* kernel, const Grid& grid) {
                                       static_cast<int>(kMostShared)) == cudaSuccess &&
                  cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, static_cast<int>(grid.threads),
                                                                grid.shared) == cudaSuccess &&
-                 each > 0 && grid.blocks <= static_cast<uint32_t>(processors));
+                 cudaDeviceGetAttribute(&shared, cudaDevAttrMpsEnabled, device) == cudaSuccess &&
+                 shared == 0 && each > 0 && grid.blocks <= static_cast<uint32_t>(processors));
   cudaGetLastError();  // what is declined is no error of the next launch
   return fit;
 }

@@ -97,7 +97,7 @@ struct PaddedTiles {
 
 // How the work is cut.
 struct StencilTiling {
-  uint32_t rows = 128;               // results of a tile, 128 or 256
+  uint32_t rows = 128;               // results of a tile, 128 or 256; padded: places, with borders
   uint32_t columns = 64;             // output channels of a tile: 32, 64 or 128; padded 16, 32 or 64
   uint32_t channels = 64;            // input channels of a slab: 16, 32 or 64
   uint32_t grid = 1;                 // blocks

@@ -77,7 +77,7 @@ constexpr uint32_t padded_bytes(const StencilTiling& tiling) {
 bool make_padded(const StencilShape& shape, Feed feed, uint32_t processors, StencilTiling& tiling);
 // Threads fetch the pixels, from call.in.
 void start_padded(const StencilCall& call, Feed feed, Stream stream);
-// The tiling that should be quickest; none where other kernels should be quicker.
+// The tiling that should be quickest by a model; none where taps are few or columns many, for which the other kernel is made.
 std::optional<StencilTiling> choose_padded(const StencilShape& shape, Feed feed, uint32_t processors);
 
 }  // namespace ulp::cuda
