@@ -61,7 +61,7 @@ step() { # FILE MODEL BATCH POLICY MORE...
 
 run_bits() {
   local found=0 program
-  for program in numeric_bits division_check convert_check products_check stencil_check cuda_conformance cuda_first_step; do
+  for program in numeric_bits division_check convert_check products_check stencil_check pointwise_check direct_check cuda_conformance cuda_first_step; do
     [ -x "$bin/$program" ] || continue
     found=1
     try bits.log "$bin/$program"
