@@ -154,12 +154,15 @@ TEST(EmulatedStep, JoinsMostNormsOfModels) {
 struct Ranges {
   std::vector<std::pair<size_t, size_t>> read, written;  // begin, end
 
+  static void add(std::vector<std::pair<size_t, size_t>>& to, size_t begin, size_t bytes) {
+    if (bytes > 0) to.emplace_back(begin, begin + bytes);
+  }
+
+  Ranges() = default;
+  // But for what it prepares for others.
   Ranges(const Plan& plan, size_t number) {
     const PlanStep& step = plan.steps()[number];
     if (step.done_before) return;
-    const auto add = [&](auto& to, size_t begin, size_t bytes) {
-      if (bytes > 0) to.emplace_back(begin, begin + bytes);
-    };
     for (size_t i = number; i <= number + (step.joined != nullptr ? 1 : 0); ++i) {
       const PlanStep& one = plan.steps()[i];
       for (const auto* nodes : {&one.roots, &one.inlined}) {
@@ -180,10 +183,16 @@ struct Ranges {
     const size_t prepared = step.task->prepared();
     add(written, step.workspace, step.workspace_bytes() - (step.prepared ? prepared : 0));
     if (step.prepared) add(read, *step.prepared, prepared);
-    for (const int member : step.prepares) {
+  }
+
+  // What a step prepares for others.
+  static Ranges prepared_by(const Plan& plan, size_t number) {
+    Ranges made;
+    for (const int member : plan.steps()[number].prepares) {
       const PlanStep& other = plan.steps()[static_cast<size_t>(member)];
-      add(written, *other.prepared, other.task->prepared());
+      add(made.written, *other.prepared, other.task->prepared());
     }
+    return made;
   }
 
   static bool meet(const std::vector<std::pair<size_t, size_t>>& a,
@@ -223,9 +232,22 @@ TEST(EmulatedStep, StepsBesideOthersDoNotMeetThem) {
     const Plan plan(graph, formats, options);
     options.beside = false;
     const Plan apart(graph, formats, options);
-    int beside = 0;
+    int beside = 0, early = 0;
     for (size_t i = 0; i < plan.steps().size(); ++i) {
       EXPECT_EQ(apart.steps()[i].until, 0);
+      const PlanStep& step = plan.steps()[i];
+      if (step.preparation != nullptr) {
+        const Ranges prepared = Ranges::prepared_by(plan, i);
+        const auto needed = static_cast<size_t>(step.prepares.front());
+        EXPECT_FALSE(step.done_before);
+        EXPECT_FALSE(prepared.written.empty());
+        for (size_t other = i; other < needed; ++other) {
+          ++early;
+          EXPECT_FALSE(prepared.disturbs(Ranges(plan, other))) << i << " and " << other;
+          EXPECT_EQ(step.phase, plan.steps()[other].phase);
+        }
+        EXPECT_EQ(step.phase, plan.steps()[needed].phase);
+      }
       const Ranges mine(plan, i);
       for (size_t other = i + 1; static_cast<int>(other) < plan.steps()[i].until; ++other) {
         ++beside;
@@ -236,6 +258,7 @@ TEST(EmulatedStep, StepsBesideOthersDoNotMeetThem) {
       }
     }
     EXPECT_GE(beside, tried.least);
+    EXPECT_GE(early, tried.least > 0 ? 2 : 0);
     EXPECT_LE(static_cast<double>(plan.step_bytes()), 1.02 * static_cast<double>(apart.step_bytes()));
     options.beside = true;
     options.tight = true;

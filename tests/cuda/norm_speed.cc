@@ -107,10 +107,10 @@ struct Layer {
   size_t pixels, channels;
 };
 
-// Tensors of one layer, in several sets.
 // Comparisons that failed.
 int different = 0;
 
+// Tensors of one layer, in several sets.
 class Bench {
  public:
   Bench(const Layer& layer, const Formats& formats, double copy_rate)

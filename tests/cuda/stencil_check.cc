@@ -207,7 +207,7 @@ class Bench {
         call.most = most_.as<const float>();
         marks += tilings_[i].row_tiles * tilings_[i].column_tiles;
       }
-      if (calls.empty() || !join(calls.back(), call, feed)) calls.push_back(call);
+      if (calls.empty() || !join(calls.back(), call, work_.feed)) calls.push_back(call);
       image += tilings[i].image_bytes(feed, parts_[i].shape.taps());
     }
     for (const StencilCall& call : calls) run_stencil(call, feed, x_.as(), nullptr);

@@ -174,6 +174,8 @@ void Remote::enqueue(const Sequence& sequence, Stream stream) {
       return true;
     });
   };
+  // While steps are timed what is prepared counts for the first that needs it: that step, and the one that prepares.
+  std::map<size_t, size_t> timed;
   const auto all = static_cast<int>(plan_.steps().size());
   const auto judge = [&] {
     wait_until(all);
@@ -201,10 +203,14 @@ void Remote::enqueue(const Sequence& sequence, Stream stream) {
     if (step.preparation != nullptr) {
       const int needed = step.prepares.front();
       const bool aside = clock_ == nullptr && needed > static_cast<int>(number);
-      if (aside) context.stream = device_.beside(stream);
-      plan_.prepare(number, arena_, context);
-      if (aside) beside.emplace_back(needed, device_.mark(context.stream));
-      context.stream = stream;
+      if (clock_ != nullptr) {
+        timed.emplace(static_cast<size_t>(needed), number);
+      } else {
+        if (aside) context.stream = device_.beside(stream);
+        plan_.prepare(number, arena_, context);
+        if (aside) beside.emplace_back(needed, device_.mark(context.stream));
+        context.stream = stream;
+      }
     }
     if (clock_ == nullptr && step.until > static_cast<int>(number) + 1) {
       context.stream = device_.beside(stream);
@@ -214,6 +220,8 @@ void Remote::enqueue(const Sequence& sequence, Stream stream) {
       continue;
     }
     if (clock_ != nullptr) clock_->begin(number, stream);
+    if (const auto late = timed.find(number); late != timed.end())
+      plan_.prepare(late->second, arena_, context);
     plan_.run_task(number, arena_, context);
     if (clock_ != nullptr) clock_->end(number, stream);
   }

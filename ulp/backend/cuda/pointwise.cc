@@ -291,9 +291,9 @@ std::optional<PointTiling> make_point_tiling(uint32_t pixels, uint32_t in_c, uin
   // Several blocks, so that one multiplies while another writes, each with tiles to come; else one. Weights that have no room are read
   // through the caches.
   constexpr uint32_t kSizes[] = {128, 64, 32};
-  // Of few pixels tiles are small, so that half of the processors have one.
+  // Of few pixels tiles are small, so that half of the processors have one, unless others are asked for.
   const auto few = [&](uint32_t size) {
-    return size > kSizes[2] && 2 * uint64_t{(pixels + size - 1) / size} < processors;
+    return tile == 0 && size > kSizes[2] && 2 * uint64_t{(pixels + size - 1) / size} < processors;
   };
   for (const bool resident : {true, false}) {
     for (const uint32_t size : kSizes) {

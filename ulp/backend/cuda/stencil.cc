@@ -338,7 +338,7 @@ class StencilTask : public Task {
       call.tiling = tilings[i];
       call.rounder = make_rounder(out.stored.fp32, out.stored.codec, out.mode, out.number);
       complete(call, feed, x_.form().stored.codec);
-      if (calls.empty() || !join(calls.back().call, call, feed)) calls.push_back({call, {}});
+      if (calls.empty() || !join(calls.back().call, call, feed_)) calls.push_back({call, {}});
       calls.back().sources.push_back({i, book.book(tilings[i].image_bytes(feed, part.shape.taps()), 1)});
     }
   }

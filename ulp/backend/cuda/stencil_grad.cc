@@ -236,13 +236,14 @@ void complete_tf32(GradCall& call, const QuickCodec& in, const QuickCodec& out) 
 
 namespace {
 
-// Cycles of a block, fitted to what was measured on an H200: products, then a piece's sums written and read again. Few tiles to a block and
+// Cycles of the blocks of a processor, fitted to what was measured on an H200: products, then a piece's sums written and read again. Few tiles to a block and
 // many channels make the latter the most of it: then fewer outputs to a block, whose pieces are larger.
-double cost(const StencilShape& shape, const GradTiling& tiling) {
+double cost(const StencilShape& shape, const GradTiling& tiling, uint32_t processors) {
   const double products = tiling.outputs == 64 ? 570 : tiling.outputs == 32 ? 330 : 200;
   const uint32_t units = tiling.inputs / 16, blocks = (3 * units + 3) / 4;
   const double sums = 4.0 * tiling.inputs * tiling.outputs * shape.taps();  // bytes
-  return tiling.each * (300 + blocks * products) + 2 * sums / 24;
+  const uint32_t turns = (tiling.grid() + processors - 1) / processors;
+  return turns * (tiling.each * (300 + blocks * products) + 2 * sums / 24);
 }
 
 }  // namespace
@@ -266,7 +267,7 @@ std::optional<GradTiling> make_grad_tiling(const StencilShape& shape, uint32_t i
         std::clamp(processors / (tried.input_tiles * tried.output_tiles), 1u, tried.tiles);
     tried.each = (tried.tiles + wanted - 1) / wanted;
     tried.pieces = (tried.tiles + tried.each - 1) / tried.each;
-    const double takes = cost(shape, tried);
+    const double takes = cost(shape, tried, processors);
     if (least != 0 && takes >= least) continue;
     tiling = tried;
     least = takes;

@@ -382,8 +382,8 @@ void complete(StencilCall& call, Feed feed, const QuickCodec& codec) {
 }
 
 bool join(StencilCall& call, const StencilCall& other, Feed feed) {
-  if (call.parts == kMostParts || other.parts != 1 || feeds_half(feed) || call.marks != nullptr ||
-      call.tiling.is_padded() || other.tiling.is_padded() || call.shape.out_h != other.shape.out_h ||
+  if (call.parts == kMostParts || other.parts != 1 || feeds_half(feed) || call.tiling.is_padded() ||
+      other.tiling.is_padded() || call.shape.out_h != other.shape.out_h ||
       call.shape.out_w != other.shape.out_w || !alike(call.tiling, other.tiling))
     return false;
   call.tiling.shared = std::max(call.tiling.shared, other.tiling.shared);

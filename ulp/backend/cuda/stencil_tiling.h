@@ -70,7 +70,8 @@ std::optional<Again> choose_again(const StencilShape& shape, Feed feed, uint32_t
 // Fills in the one part and what follows `rounder` in the call from its shape and the format of the codes, but for what only fp16 has
 // beside it, and where weights lie.
 void complete(StencilCall& call, Feed feed, const QuickCodec& codec);
-// Makes another's part one of the call's, if one launch can do both; in fp16 none can, as tiles are marked by part.
+// Makes another's part one of the call's, if one launch can do both; not where products are fp16 and tiles are marked by part, nor in what does
+// those again.
 bool join(StencilCall& call, const StencilCall& other, Feed feed);
 
 // Where a part's weights come from and go to.
