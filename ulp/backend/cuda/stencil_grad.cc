@@ -236,8 +236,9 @@ void complete_tf32(GradCall& call, const QuickCodec& in, const QuickCodec& out) 
 
 namespace {
 
-// Cycles of the blocks of a processor, fitted to what was measured on an H200: products, then a piece's sums written and read again. Few tiles to a block and
-// many channels make the latter the most of it: then fewer outputs to a block, whose pieces are larger.
+// Cycles of the blocks of a processor: products, then a piece's sums written and read again. Few tiles to a block and many channels make
+// the latter the most of it: then fewer outputs to a block, whose pieces are larger. Measured on an H200 is a tile of 64 by 64, the other
+// figures are estimates: good enough where the sums decide, which is the only case in which more than one width is tried.
 double cost(const StencilShape& shape, const GradTiling& tiling, uint32_t processors) {
   const double products = tiling.outputs == 64 ? 570 : tiling.outputs == 32 ? 330 : 200;
   const uint32_t units = tiling.inputs / 16, blocks = (3 * units + 3) / 4;
