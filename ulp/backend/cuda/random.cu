@@ -53,9 +53,8 @@ struct Turned {
     const auto y = static_cast<int32_t>(twice > sum ? twice : sum);
     return static_cast<uint64_t>(int64_t{y} * scale) + (uint64_t{base} << 32 | word);
   }
-  __device__ bool unsure(uint64_t z) const {
-    return static_cast<uint32_t>(z) < static_cast<uint32_t>(-scale);
-  }
+  // Of the smallest of several low words.
+  __device__ bool unsure(uint32_t low) const { return low < static_cast<uint32_t>(-scale); }
 };
 
 // Packs codes, given as their negatives, in few steps of the units that have least to do.
@@ -80,14 +79,14 @@ __device__ inline bool has_zero(const uint2& packed) {
 
 // Writes a run, from the negatives of its codes or these packed; signs are those of the numbers.
 template <RandomForm kForm>
-__device__ inline void store_run(const QuickCodec& codec, uint8_t* out, int64_t at, const uint4& x,
+__device__ inline void store_run(const QuickCodec& codec, uint8_t* out, const uint4& x,
                                  const uint32_t (&minus)[kRandomRun], const uint2& packed) {
   if constexpr (kForm == RandomForm::codes8) {
     const uint32_t signs = __byte_perm(__byte_perm(x.x, x.y, 0x0073), __byte_perm(x.z, x.w, 0x0073), 0x5410);
-    reinterpret_cast<uint32_t*>(out)[at] = packed.x | (signs & 0x80808080u);
+    *reinterpret_cast<uint32_t*>(out) = packed.x | (signs & 0x80808080u);
   } else if constexpr (kForm == RandomForm::codes16) {
-    reinterpret_cast<uint2*>(out)[at] = make_uint2(packed.x | (__byte_perm(x.x, x.y, 0x7632) & 0x80008000u),
-                                                   packed.y | (__byte_perm(x.z, x.w, 0x7632) & 0x80008000u));
+    *reinterpret_cast<uint2*>(out) = make_uint2(packed.x | (__byte_perm(x.x, x.y, 0x7632) & 0x80008000u),
+                                                packed.y | (__byte_perm(x.z, x.w, 0x7632) & 0x80008000u));
   } else {
     const uint32_t pattern[kRandomRun] = {x.x, x.y, x.z, x.w};
     uint32_t made[kRandomRun];
@@ -97,9 +96,9 @@ __device__ inline void store_run(const QuickCodec& codec, uint8_t* out, int64_t 
                 (pattern[i] & 0x80000000u);
     }
     if constexpr (kForm == RandomForm::fp32) {
-      reinterpret_cast<uint4*>(out)[at] = make_uint4(made[0], made[1], made[2], made[3]);
+      *reinterpret_cast<uint4*>(out) = make_uint4(made[0], made[1], made[2], made[3]);
     } else {
-      reinterpret_cast<uint2*>(out)[at] =
+      *reinterpret_cast<uint2*>(out) =
           make_uint2(__byte_perm(made[0], made[1], 0x7632), __byte_perm(made[2], made[3], 0x7632));
     }
   }
@@ -131,56 +130,63 @@ __device__ inline void round_special(const RandomCall& call, const RoundKey& key
   }
 }
 
+// What a warp's piece has in common.
+struct Piece {
+  const uint4* in;  // of this lane's first run, as `out`
+  uint8_t* out;
+  uint64_t base;         // its first run
+  uint32_t skip, count;  // runs that are not there before the first that is, and runs that are
+};
+
+// Bytes of what is made of a run.
 template <RandomForm kForm>
-__global__ void __launch_bounds__(kThreads) random_runs(const __grid_constant__ RandomCall call) {
+inline constexpr uint32_t kRunBytes = kForm == RandomForm::codes8 ? 4
+                                      : kForm == RandomForm::fp32 ? 16
+                                                                  : 8;
+
+// Rounds a piece. `kWhole`: all its runs are there; else the others are zeros.
+template <RandomForm kForm, bool kWhole>
+__device__ inline void round_piece(const RandomCall& call, const RoundKey& key, const Turned& turned,
+                                   const Piece& piece, uint32_t lane, RangeCount& seen) {
   const CodecSpec& spec = call.codec.spec;
-  const RoundKey key = key_of(*call.state, call.number, call.of_state);
-  const Turned turned(call.codec);
-  const uint32_t lane = threadIdx.x % 32;
-  const uint64_t end = call.first + call.runs, step = uint64_t{gridDim.x} * (blockDim.x / 32) * kPiece;
-  RangeCount seen;
-  // Pieces begin at multiples of their length, so that the blocks of one have the high word of their numbers in common.
-  for (uint64_t base = (call.first / kPiece + blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32) * kPiece;
-       base < end; base += step) {
-    // The runs of the piece that are there; the others are zeros.
-    const uint32_t skip = base < call.first ? static_cast<uint32_t>(call.first - base) : 0;
-    const uint32_t count = (end - base < kPiece ? static_cast<uint32_t>(end - base) : kPiece) - skip;
-    const int64_t at = static_cast<int64_t>(base - call.first) + lane;
-    uint4 raw[kRuns];
+  const auto there = [&](uint32_t u) { return kWhole || 32 * u + lane - piece.skip < piece.count; };
+  uint4 raw[kRuns];
 #pragma unroll
-    for (uint32_t u = 0; u < kRuns; ++u) {
-      raw[u] = make_uint4(0, 0, 0, 0);
-      if (32 * u + lane - skip < count) raw[u] = reinterpret_cast<const uint4*>(call.in)[at + 32 * u];
+  for (uint32_t u = 0; u < kRuns; ++u) {
+    raw[u] = make_uint4(0, 0, 0, 0);
+    if (there(u)) raw[u] = piece.in[32 * u];
+  }
+  PhiloxWords words[kRuns];
+  draw(key, piece.base, lane, words);
+  uint32_t special = 0;  // a bit for each run that is left out
+#pragma unroll
+  for (uint32_t u = 0; u < kRuns; ++u) {
+    const float x[kRandomRun] = {bits_float(raw[u].x), bits_float(raw[u].y), bits_float(raw[u].z),
+                                 bits_float(raw[u].w)};
+    float most = larger(larger(x[0], x[1]), larger(x[2], x[3]));
+    uint32_t minus[kRandomRun], low = ~0u;
+    bool odd = !(most <= turned.largest);
+#pragma unroll
+    for (uint32_t i = 0; i < kRandomRun; ++i) {
+      const uint64_t z = turned.place(x[i], words[u].word[i]);
+      minus[i] = static_cast<uint32_t>(z >> 32);
+      low = static_cast<uint32_t>(z) < low ? static_cast<uint32_t>(z) : low;
+      if constexpr (!writes_codes(kForm)) odd = odd || minus[i] == 0;
     }
-    PhiloxWords words[kRuns];
-    draw(key, base, lane, words);
-    uint32_t special = 0;  // a bit for each run that is left out
-#pragma unroll
-    for (uint32_t u = 0; u < kRuns; ++u) {
-      const float x[kRandomRun] = {bits_float(raw[u].x), bits_float(raw[u].y), bits_float(raw[u].z),
-                                   bits_float(raw[u].w)};
-      const float most = larger(larger(x[0], x[1]), larger(x[2], x[3]));
-      uint32_t minus[kRandomRun];
-      bool unsure = false, odd = !(most <= turned.largest);
-#pragma unroll
-      for (uint32_t i = 0; i < kRandomRun; ++i) {
-        const uint64_t z = turned.place(x[i], words[u].word[i]);
-        minus[i] = static_cast<uint32_t>(z >> 32);
-        unsure = unsure || turned.unsure(z);
-        if constexpr (!writes_codes(kForm)) odd = odd || minus[i] == 0;
-      }
-      uint2 packed = make_uint2(0, 0);
-      if constexpr (writes_codes(kForm)) {
-        packed = pack<kForm>(minus);
-        odd = odd || has_zero<kForm>(packed);
-      }
-      const bool there = 32 * u + lane - skip < count;
-      if (odd || unsure) {
-        const bool endless = !writes_codes(kForm) && spec.over_code > spec.max_code && most > turned.largest;
-        if (unsure || endless || !(most < kShortLimit)) {
-          special |= there ? 1u << u : 0;
-          continue;
-        }
+    const bool unsure = turned.unsure(low);
+    uint2 packed = make_uint2(0, 0);
+    if constexpr (writes_codes(kForm)) {
+      packed = pack<kForm>(minus);
+      odd = odd || has_zero<kForm>(packed);
+    }
+    bool left_out = false;
+    if (odd || unsure) {
+      const bool endless = !writes_codes(kForm) && spec.over_code > spec.max_code && most > turned.largest;
+      left_out = unsure || endless || !(most < kShortLimit);
+      if (left_out) {
+        special |= there(u) ? 1u << u : 0;
+        most = 0;  // the long way counts
+      } else {
 #pragma unroll
         for (uint32_t i = 0; i < kRandomRun; ++i) {
           seen.underflow += minus[i] == 0 && x[i] != 0 ? 1 : 0;
@@ -191,12 +197,45 @@ __global__ void __launch_bounds__(kThreads) random_runs(const __grid_constant__ 
         }
         if constexpr (writes_codes(kForm)) packed = pack<kForm>(minus);
       }
-      seen.amax = float_bits(most) > seen.amax ? float_bits(most) : seen.amax;
-      if (there) store_run<kForm>(call.codec, call.out, at + 32 * u, raw[u], minus, packed);
     }
+    seen.amax = float_bits(most) > seen.amax ? float_bits(most) : seen.amax;
+    // Codes that are left out may be written here: they are made again. Numbers may lie where they are read.
+    if (there(u) && (writes_codes(kForm) || !left_out))
+      store_run<kForm>(call.codec, piece.out + 32 * u * kRunBytes<kForm>, raw[u], minus, packed);
+  }
 #pragma unroll 1
-    for (uint32_t u = 0; special != 0; ++u, special >>= 1) {
-      if ((special & 1u) != 0) round_special<kForm>(call, key, base + 32 * u + lane, at + 32 * u, seen);
+  for (uint32_t u = 0; special != 0; ++u, special >>= 1) {
+    if ((special & 1u) != 0) {
+      const int64_t at = static_cast<int64_t>(piece.base - call.first) + lane + 32 * u;
+      round_special<kForm>(call, key, piece.base + 32 * u + lane, at, seen);
+    }
+  }
+}
+
+// Many blocks that are done soon are faster than few that go on for long.
+constexpr uint32_t kMostBlocks = 132 * 32;
+
+template <RandomForm kForm>
+__global__ void __launch_bounds__(kThreads, 3) random_runs(const __grid_constant__ RandomCall call) {
+  const RoundKey key = key_of(*call.state, call.number, call.of_state);
+  const Turned turned(call.codec);
+  const uint32_t lane = threadIdx.x % 32;
+  const uint64_t end = call.first + call.runs, step = uint64_t{gridDim.x} * (blockDim.x / 32) * kPiece;
+  RangeCount seen;
+  // Pieces begin at multiples of their length, so that the blocks of one have the high word of their numbers in common.
+  Piece piece;
+  piece.base = (call.first / kPiece + blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32) * kPiece;
+  const int64_t at = static_cast<int64_t>(piece.base - call.first) + lane;
+  piece.in = reinterpret_cast<const uint4*>(call.in) + at;
+  piece.out = call.out + at * kRunBytes<kForm>;
+  for (; piece.base < end; piece.base += step, piece.in += step, piece.out += step * kRunBytes<kForm>) {
+    if (piece.base >= call.first && end - piece.base >= kPiece) {
+      round_piece<kForm, true>(call, key, turned, piece, lane, seen);
+    } else {
+      piece.skip = piece.base < call.first ? static_cast<uint32_t>(call.first - piece.base) : 0;
+      piece.count =
+          (end - piece.base < kPiece ? static_cast<uint32_t>(end - piece.base) : kPiece) - piece.skip;
+      round_piece<kForm, false>(call, key, turned, piece, lane, seen);
     }
   }
   report(seen, call.stats);
@@ -213,7 +252,8 @@ void round_runs(const RandomCall& call, RandomForm form, Stream stream) {
                       : form == RandomForm::codes16 ? random_runs<RandomForm::codes16>
                       : form == RandomForm::fp32    ? random_runs<RandomForm::fp32>
                                                     : random_runs<RandomForm::bf16>;
-  launch(kernel, {blocks_for((call.runs + kRuns - 1) / kRuns + 32), kThreads}, stream, call);
+  launch(kernel, {blocks_for((call.runs + kRuns - 1) / kRuns + 32, kThreads, kMostBlocks), kThreads}, stream,
+         call);
 }
 
 }  // namespace ulp::cuda
