@@ -179,6 +179,7 @@ std::vector<Grad> checked() {
 int check_grads() {
   int failures = 0;
   for (const Grad& work : checked()) {
+    if (!taken()) continue;
     GradBench bench(work);
     const std::string wrong = bench.wrong();
     if (!wrong.empty()) ++failures;

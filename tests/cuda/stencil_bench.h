@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <random>
@@ -127,6 +128,21 @@ inline std::vector<uint8_t> bytes_of(const std::vector<float>& values) {
   std::vector<uint8_t> bytes(values.size() * sizeof(float));
   std::memcpy(bytes.data(), values.data(), bytes.size());
   return bytes;
+}
+
+// One case of `every` is checked: under a sanitizer, all of them take hours.
+inline uint64_t every = 1;
+inline bool taken() {
+  static uint64_t seen = 0;
+  return seen++ % every == 0;
+}
+
+// The number after "--every" among a program's arguments.
+inline void read_every(int argc, char** argv) {
+  for (int i = 1; i + 1 < argc; ++i) {
+    if (std::string_view(argv[i]) == "--every")
+      every = std::max(std::strtoull(argv[i + 1], nullptr, 10), 1ULL);
+  }
 }
 
 }  // namespace ulp::cuda
