@@ -36,7 +36,7 @@ class Trial {
         sketch_(one),
         bench_(graph(), choose_formats(),
                {one.name + " in " + std::string(scheme.name), scheme.round, scheme.overflow, scheme.workspace,
-                scheme.accumulator},
+                scheme.accumulator, scheme.units},
                step_state(sketch_)) {
     fill_memory();
     // Nodes one by one; neighbouring updates and sums of squares also as one task, as plans run them.

@@ -34,6 +34,7 @@ struct Scheme {
   Overflow overflow = Overflow::saturate;
   std::optional<FloatFormat> accumulator = {};
   size_t workspace = size_t{64} << 20;  // what tasks should keep below
+  ProductUnits units = {};
 };
 std::span<const Scheme> schemes();
 

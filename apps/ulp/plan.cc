@@ -241,7 +241,8 @@ void add_plan_command(CLI::App& program) {
   command->add_option("--tensor-core", options->tensor_core, "On a GPU: on, or off for plain fp32")
       ->capture_default_str();
   command->add_flag("--tf32", options->tf32, "On a GPU: products of fp32 and S2FP8 tensors in tf32");
-  command->add_flag("--fp8-native", options->fp8_native, "On a GPU: the hardware's 8-bit units");
+  command->add_flag("--fp8-native", options->fp8_native,
+                    "On a GPU: products of e4m3 tensors forward on the hardware's 8-bit units");
   command->add_option("--save", options->save, "Write the assignment to a file");
   command->add_flag("--choices", options->choices,
                     "Print the bytes of a parameter for every update rule and format of state too");

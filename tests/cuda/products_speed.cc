@@ -26,7 +26,8 @@ void time_conv(ConvKind kind, const ConvShape& whole, int64_t slice_batch, Unit 
   check(cudaDeviceSynchronize());
   const double ms =
       milliseconds([&] { plan->run(stream(), a.get(), b.get(), out.floats(), workspace.get()); }, 10);
-  const double error = conv_error(kind, whole, unit, a.get(), b.get(), out.get(), Written::fp32, 997);
+  const double error =
+      conv_error(kind, whole, unit, a.get(), b.get(), out.get(), Written::fp32, 997) / slack(unit);
   // The images of a slice lie together; the weight, or its gradient, is the same for all slices.
   const double sliced_ms = milliseconds(
       [&] {
@@ -42,16 +43,12 @@ void time_conv(ConvKind kind, const ConvShape& whole, int64_t slice_batch, Unit 
       10);
   const double work = 2e-9 * static_cast<double>(whole.n * whole.out_h() * whole.out_w() * whole.k) *
                       static_cast<double>(whole.kernel_h * whole.kernel_w * whole.c / whole.groups);
-  const bool exact = unit != Unit::e4m3;  // the fp8 unit sums in fewer bits: its error is shown, not judged
-  if (exact && !(error <= 1)) ++failures;
+  if (!(error <= 1)) ++failures;
   say(fmt::format(
       "{} {}: {:.0f} TFLOP/s ({:.3f} ms, {}, workspace {}), in slices of {} {:.0f} TFLOP/s ({:.3f} ms, {}, "
       "workspace {}), error {:.4f} of allowed{}{}",
-      !exact       ? "INFO"
-      : error <= 1 ? "PASS"
-                   : "FAIL",
-      conv_title(kind, whole, unit), work / ms, ms, plan->name(), plan->workspace(), slice.n,
-      work / sliced_ms, sliced_ms, sliced->name(), sliced->workspace(), error,
+      error <= 1 ? "PASS" : "FAIL", conv_title(kind, whole, unit), work / ms, ms, plan->name(),
+      plan->workspace(), slice.n, work / sliced_ms, sliced_ms, sliced->name(), sliced->workspace(), error,
       plan->note().empty() ? "" : ", ", plan->note()));
 }
 
@@ -102,7 +99,15 @@ void time_convs() {
       for (const ConvKind kind : kKinds) time_conv(kind, shape, 128, unit);
     }
   }
-  for (const ConvKind kind : kKinds) time_conv(kind, shapes[2], 128, Unit::e4m3);
+}
+
+void time_native() {
+  for (const ConvShape& shape : {square(1024, 32, 64, 64, 3, 1, 1), square(1024, 16, 128, 128, 3, 1, 1),
+                                 square(1024, 8, 256, 256, 3, 1, 1), square(1024, 4, 512, 512, 3, 1, 1)}) {
+    for (const ConvKind kind : kKinds) {
+      for (const Unit unit : {Unit::bf16, Unit::e4m3}) time_conv(kind, shape, 128, unit);
+    }
+  }
 }
 
 void time_matmuls() {

@@ -20,12 +20,17 @@ namespace ulp::cuda {
 // Rates of products of round sizes (products_speed.cc).
 void time_matmuls();
 void time_convs();
+// Native fp8 and bf16 beside each other.
+void time_native();
 // Convolutions of whole networks, in every way that a result is written (products_layers.cc).
 void time_layers();
 
 inline constexpr size_t kLimit = size_t{256} << 20;  // of workspaces
 inline constexpr ConvKind kKinds[] = {ConvKind::forward, ConvKind::grad_input, ConvKind::grad_weight};
 inline constexpr Unit kExact[] = {Unit::bf16, Unit::fp16, Unit::tf32, Unit::fp32};
+
+// By how much sums on a unit are allowed to be worse than in fp32: those of native fp8 have 13 bits behind the point.
+constexpr double slack(Unit unit) { return unit == Unit::e4m3 ? 1024 : 1; }
 
 inline int failures = 0;
 

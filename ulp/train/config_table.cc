@@ -227,8 +227,9 @@ std::span<const ConfigField> config_fields() {
        "bits",
        kAnything},
       {"fp8_native", "Machine", &C::fp8_native, "",
-       "On a GPU: products of 8-bit formats that the hardware has on its 8-bit units, which add up in fewer "
-       "bits",
+       "On a GPU: convolutions and linear layers of e4m3 tensors forward on the hardware's 8-bit units, "
+       "which add up "
+       "in fewer bits",
        kAnything},
       {"seed", "Machine", &C::seed, "NUMBER", "Seed of everything random", kSeed},
 

@@ -2,33 +2,23 @@
 
 #include <climits>
 
-#include "ulp/backend/cuda/halves.h"
 #include "ulp/backend/cuda/pipeline_groups.h"
 #include "ulp/backend/cuda/random.h"
 #include "ulp/backend/cuda/single.h"
+#include "ulp/backend/cuda/targets.h"
 
 namespace ulp::cuda {
 namespace {
 
 // Rows without padding: groups of the tensor are groups of the array.
 __global__ void decode_groups(ReadView view, const StepState* state, uint64_t first_group, uint64_t groups,
-                              Target target, QuickCodec fp16, uint8_t* out) {
+                              Target target, QuickCodec codec, uint8_t* out) {
   RangeCount seen;
   for (uint64_t g = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; g < groups;
        g += uint64_t{gridDim.x} * blockDim.x) {
     float x[8];
     load(view, *state, first_group + g, x, seen);
-    const uint32_t count = count_in(view.stored, first_group + g);
-    uint32_t code[8];
-    if (target == Target::fp32) {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) code[i] = float_bits(x[i]);
-      store_codes(out, 32, g, count, code);
-    } else {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) code[i] = half_code(target, fp16, x[i]);
-      store_codes(out, 16, g, count, code);
-    }
+    store_targets(target, codec, out, g, count_in(view.stored, first_group + g), x);
   }
   if (view.rounds) report(seen, view.stats);
 }
@@ -136,7 +126,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // One thread an element of the array.
 __global__ void decode_padded(ReadView view, const StepState* state, Rows rows, Target target,
-                              QuickCodec fp16, uint8_t* out) {
+                              QuickCodec codec, uint8_t* out) {
   RangeCount seen;
   const uint64_t total = rows.count * rows.padded;
   for (uint64_t at = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; at < total;
@@ -145,11 +135,7 @@ __global__ void decode_padded(ReadView view, const StepState* state, Rows rows, 
     float x = 0;
     if (channel < rows.channels)
       x = load_one(view, *state, (rows.first + row) * rows.channels + channel, seen);
-    if (target == Target::fp32) {
-      reinterpret_cast<float*>(out)[at] = x;
-    } else {
-      reinterpret_cast<uint16_t*>(out)[at] = static_cast<uint16_t>(half_code(target, fp16, x));
-    }
+    store_target(target, out, at, target_code(target, codec, x));
   }
   if (view.rounds) report(seen, view.stats);
 }
@@ -183,7 +169,7 @@ __global__ void encode_groups(WriteView view, const StepState* state, Rows rows,
 // The same of few elements: a thread has one (single.h).
 __global__ void __launch_bounds__(kThreads)
     decode_singles(const __grid_constant__ ReadView view, Rows rows, Target target,
-                   const __grid_constant__ QuickCodec fp16, uint8_t* out) {
+                   const __grid_constant__ QuickCodec codec, uint8_t* out) {
   RangeCount seen;
   const uint64_t at = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x;
   if (at < rows.count * rows.padded) {
@@ -197,11 +183,7 @@ __global__ void __launch_bounds__(kThreads)
         x = bits_float(decode_quick(view.operand, made.code));
       }
     }
-    if (target == Target::fp32) {
-      reinterpret_cast<float*>(out)[at] = x;
-    } else {
-      reinterpret_cast<uint16_t*>(out)[at] = static_cast<uint16_t>(half_code(target, fp16, x));
-    }
+    store_target(target, out, at, target_code(target, codec, x));
   }
   if (view.rounds) report(seen, view.stats);
 }
@@ -351,7 +333,7 @@ bool decode_quickly(const ReadView& view, const StepState* state, uint64_t first
   ReadView plain = view;
   plain.rounds = false;
   const Leaf leaf = make_leaf(plain);
-  if (!leaf.quick || target == Target::fp16 || elements % kGroup != 0) return false;
+  if (!leaf.quick || target == Target::fp16 || target == Target::e4m3 || elements % kGroup != 0) return false;
   const Rounder rounder = make_rounder(!view.rounds, view.operand, view.mode, view.number);
   if (rounder.on && !view.stored.fp32) return false;
   const bool halves = target == Target::bf16;
@@ -406,7 +388,8 @@ void decode(const ReadView& view, const StepState* state, const Rows& rows, Targ
   const bool little = total > 0 && total <= kLittle && by_singles(view.stored) &&
                       (!view.rounds || view.mode == Round::nearest_even);
   const auto decode_little = [&] {
-    launch(decode_singles, {blocks_for(total), kThreads}, stream, view, rows, target, fp16_codec(), bytes);
+    launch(decode_singles, {blocks_for(total), kThreads}, stream, view, rows, target, target_codec(target),
+           bytes);
   };
   if (rows.padded == rows.channels && first % kGroup == 0) {
     StoredView stored = view.stored;
@@ -420,13 +403,13 @@ void decode(const ReadView& view, const StepState* state, const Rows& rows, Targ
       decode_little();
     } else {
       launch(decode_groups, {blocks_for(groups), kThreads}, stream, cut, state, first / kGroup, groups,
-             target, fp16_codec(), bytes);
+             target, target_codec(target), bytes);
     }
   } else if (little) {
     decode_little();
   } else {
-    launch(decode_padded, {blocks_for(total), kThreads}, stream, view, state, rows, target, fp16_codec(),
-           bytes);
+    launch(decode_padded, {blocks_for(total), kThreads}, stream, view, state, rows, target,
+           target_codec(target), bytes);
   }
   if (view.rounds_scaled) {
     WriteView rounded;

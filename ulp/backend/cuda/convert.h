@@ -1,5 +1,5 @@
 // Whole tensors, or runs of their rows, between their storage and plain arrays, as the libraries' products and kernels on plain numbers take
-// them: fp32, bf16 or fp16, rows padded with zeros to a number of channels that a library likes.
+// them: fp32, bf16, fp16 or e4m3, rows padded with zeros to a number of channels that a library likes.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,11 @@
 
 namespace ulp::cuda {
 
-enum class Target : uint8_t { fp32, bf16, fp16 };
+enum class Target : uint8_t { fp32, bf16, fp16, e4m3 };
 
-constexpr size_t target_bytes(Target target) { return target == Target::fp32 ? 4 : 2; }
+ULP_HD constexpr uint32_t target_bytes(Target target) {
+  return target == Target::fp32 ? 4 : target == Target::e4m3 ? 1 : 2;
+}
 
 // Rows of a tensor, and how many elements a row has in the array.
 struct Rows {

@@ -1,7 +1,7 @@
 #include "ulp/backend/cuda/gather.h"
 
 #include "ulp/backend/cuda/codec.h"
-#include "ulp/backend/cuda/halves.h"
+#include "ulp/backend/cuda/targets.h"
 
 namespace ulp::cuda {
 namespace {
@@ -41,24 +41,10 @@ __device__ inline bool inside(const Window& window, int32_t y, int32_t x) {
   return static_cast<uint32_t>(y) < window.h && static_cast<uint32_t>(x) < window.w;
 }
 
-__device__ inline void put(Target target, const QuickCodec& fp16, uint8_t* out, uint64_t group,
-                           const float (&x)[8]) {
-  uint32_t code[8];
-  if (target == Target::fp32) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) code[i] = float_bits(x[i]);
-    store_codes(out, 32, group, kGroup, code);
-  } else {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) code[i] = half_code(target, fp16, x[i]);
-    store_codes(out, 16, group, kGroup, code);
-  }
-}
-
 // Few channels: a group is of several taps, and a thread walks through them.
 template <Codes codes>
 __global__ void gather_taps(StoredView view, Window window, uint64_t first_image, uint32_t groups,
-                            uint32_t total, Target target, QuickCodec fp16, uint8_t* out) {
+                            uint32_t total, Target target, QuickCodec codec, uint8_t* out) {
   for (uint32_t g = blockIdx.x * blockDim.x + threadIdx.x; g < total; g += gridDim.x * blockDim.x) {
     const Place at = place_of(window, first_image, groups, g);
     uint32_t channel = at.tap % window.c;
@@ -81,13 +67,13 @@ __global__ void gather_taps(StoredView view, Window window, uint64_t first_image
         }
       }
     }
-    put(target, fp16, out, g, x);
+    store_targets(target, codec, out, g, kGroup, x);
   }
 }
 
 // Channels in eights: a group is within one tap, and a group of the tensor.
 __global__ void gather_groups(StoredView view, Window window, uint64_t first_image, uint32_t groups,
-                              uint32_t total, Target target, QuickCodec fp16, uint8_t* out) {
+                              uint32_t total, Target target, QuickCodec codec, uint8_t* out) {
   for (uint32_t g = blockIdx.x * blockDim.x + threadIdx.x; g < total; g += gridDim.x * blockDim.x) {
     const Place at = place_of(window, first_image, groups, g);
     const uint32_t channel = at.tap % window.c, tap = at.tap / window.c;
@@ -98,7 +84,7 @@ __global__ void gather_groups(StoredView view, Window window, uint64_t first_ima
       const uint32_t pixel = static_cast<uint32_t>(py) * window.w + static_cast<uint32_t>(px);
       load_stored(view, (at.image + uint64_t{pixel} * window.c + channel) / kGroup, x);
     }
-    put(target, fp16, out, g, x);
+    store_targets(target, codec, out, g, kGroup, x);
   }
 }
 
@@ -203,7 +189,7 @@ void gather_windows(const StoredView& view, const Window& window, uint64_t first
     const uint64_t now = images - done < most ? images - done : most;
     const auto total = static_cast<uint32_t>(now * per_image);
     launch(kernel, {blocks_for(total), kThreads}, stream, view, window, first_image + done, groups, total,
-           target, fp16_codec(), bytes + done * per_image * kGroup * target_bytes(target));
+           target, target_codec(target), bytes + done * per_image * kGroup * target_bytes(target));
   }
 }
 

@@ -248,6 +248,7 @@ std::shared_ptr<MatmulPlan> MatmulPlan::find(const MatmulShape& s, Unit unit, Wr
       const cublasComputeType_t compute =
           unit == Unit::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
       check_blas(cublasLtMatmulDescCreate(&impl->operation.raw, compute, CUDA_R_32F), "describing a product");
+      if (unit == Unit::e4m3) set(impl->operation, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});
       set(impl->operation, CUBLASLT_MATMUL_DESC_TRANSA, s.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
       set(impl->operation, CUBLASLT_MATMUL_DESC_TRANSB, s.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
       make_layout(impl->first, data_type(unit), s.transpose_b ? s.k : s.n, s.transpose_b ? s.n : s.k, s.ldb,

@@ -49,12 +49,14 @@ Descriptor tensor(int64_t id, cudnnDataType_t type, const std::array<int64_t, 4>
   return d;
 }
 
-Descriptor convolution(const ConvShape& s) {
+// Sums of native fp8 are those of its units, of about 14 bits: what comes between them and fp32 takes as long as bf16.
+Descriptor convolution(const ConvShape& s, Unit unit) {
   const std::array<int64_t, 2> dilations{1, 1}, strides{s.stride_h, s.stride_w},
       padding{s.padding_h, s.padding_w};
   Descriptor d(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
   d.set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, int64_t{2})
-      .set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_DATA_FLOAT)
+      .set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE,
+           unit == Unit::e4m3 ? CUDNN_DATA_FAST_FLOAT_FOR_FP8 : CUDNN_DATA_FLOAT)
       .set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_CROSS_CORRELATION)
       .set(CUDNN_ATTR_CONVOLUTION_DILATIONS, std::span<const int64_t>(dilations))
       .set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, std::span<const int64_t>(strides))
@@ -226,7 +228,7 @@ std::optional<ConvSearch::Graph> ConvSearch::make_graph(ConvForm form) {
   const Descriptor& out_tensor =
       keep(tensor(kConvOut, written_ == Written::half ? data_type(unit_) : CUDNN_DATA_FLOAT, out));
   const Descriptor& sum = fused ? keep(tensor(kSum, CUDNN_DATA_FLOAT, out, true)) : out_tensor;
-  const Descriptor& conv = keep(convolution(s));
+  const Descriptor& conv = keep(convolution(s, unit_));
   Descriptor& product = keep(Descriptor(row.operation));
   product.set(row.convolution, conv).set(row.a, a_tensor).set(row.b, b_tensor).set(row.out, sum);
   product.set(row.alpha, 1.0f).set(row.beta, 0.0f);

@@ -19,7 +19,16 @@ constexpr size_t kAlignment = 256;  // of the libraries' workspace
 constexpr size_t kEnough = size_t{32} << 20;  // that a library may always have
 
 Target target_of(Unit unit) {
-  return unit == Unit::bf16 ? Target::bf16 : unit == Unit::fp16 ? Target::fp16 : Target::fp32;
+  switch (unit) {
+    case Unit::bf16:
+      return Target::bf16;
+    case Unit::fp16:
+      return Target::fp16;
+    case Unit::e4m3:
+      return Target::e4m3;
+    default:
+      return Target::fp32;
+  }
 }
 
 bool dense(const Matrix& matrix) { return matrix.channels == matrix.padded && matrix.more == 0; }
@@ -37,7 +46,6 @@ class Input {
     once_ = matrix.whole || !operand_.in_groups();
   }
 
-  bool in_place() const { return in_place_; }
   // Bytes that a unit takes in a slice.
   size_t unit_bytes() const { return in_place_ || once_ ? 0 : matrix_.rows * matrix_.padded * size_; }
 
@@ -230,10 +238,6 @@ class SlicedTask : public Task {
                      .padded = product_.out.padded},
                     Unit::fp32);
     }
-    if (product_.unit.unit == Unit::e4m3 && !(a_.in_place() && b_.in_place())) {
-      why_not_ = "native fp8 reads operands where they lie";
-      return;
-    }
     if (library_writes(problem, product_)) {
       out_ = Output(problem, product_.out, Written::half);
       cut(problem.plan.workspace);
@@ -386,13 +390,11 @@ std::unique_ptr<SlicedTask> choose(const Problem& problem, Describe describe, st
   const Node& node = problem.root();
   const Operand a(problem, node.in[0]), b(problem, node.in[1]);
   const ProductUnits& wanted = problem.plan.units;
-  const auto fp8 = [](const Operand& operand) {
-    return operand.plain() && operand.format() == operand_format(Unit::e4m3);
-  };
   for (const bool native : {true, false}) {
-    if (native && !(wanted.fp8_native && fp8(a) && fp8(b))) continue;
+    if (native && !wanted.fp8_native) continue;
     const UnitChoice unit =
         choose_unit(a.format(), b.format(), {wanted.tensor_core, wanted.tf32, native, wanted.seldom});
+    if (native && unit.unit != Unit::e4m3) continue;
     Product product = describe(problem, unit);
     *why_not = product.why_not;
     if (!why_not->empty()) continue;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ulp/backend/cuda/operands.h"
+#include "ulp/backend/cuda/units.h"
 #include "ulp/base/philox.h"
 #include "ulp/numeric/codec.h"
 #include "ulp/numeric/storage.h"
@@ -112,6 +113,22 @@ void compare(const FloatFormat& format, const Rounding& rounding, const std::vec
     for (size_t i = 0; i < n; ++i) wrong += halves[i] != float_bits(values[i]) >> 16 ? 1 : 0;
     EXPECT_EQ(wrong, 0u);
   }
+  // Native fp8 reads a weight as the codes that its operand's format would be stored in: the same, row by row, and padded.
+  if (format != operand_format(Unit::e4m3) ||
+      (rounding.key.micro_batch != 0 && rounding.mode == Round::stochastic))
+    return;
+  back.assign(back.size(), Line{});
+  decode(rounds, &of_state, rows, Target::e4m3, back.data(), nullptr, nullptr);
+  EXPECT_EQ(std::memcmp(back.data(), expected.codes.data(), n), 0);
+  const Rows padded{0, rows.count, rows.channels, rows.channels + 3};
+  std::vector<uint8_t> wide(padded.count * padded.padded, 0xAA);
+  decode(rounds, &of_state, padded, Target::e4m3, wide.data(), nullptr, nullptr);
+  size_t wrong = 0;
+  for (size_t i = 0; i < wide.size(); ++i) {
+    const size_t row = i / padded.padded, channel = i % padded.padded;
+    wrong += wide[i] != (channel < channels ? expected.codes[row * channels + channel] : 0) ? 1 : 0;
+  }
+  EXPECT_EQ(wrong, 0u);
 }
 
 constexpr RoundKey kKey{0x123456789ABCDEF0u, 77, 4242, 0};
