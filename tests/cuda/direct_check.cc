@@ -287,7 +287,7 @@ int main(int argc, char** argv) {
   try {
     if (stencil_processors() == 0) ulp::fail("direct_check", "not for this GPU");
     read_every(argc, argv);
-    if (argc > 1 && std::string_view(argv[1]) == "--speed") {
+    if (has_flag(argc, argv, "--speed")) {
       time_all();
     } else {
       for (const StencilConv& conv : checked()) {

@@ -9,31 +9,21 @@
 #include <cstring>
 #include <memory>
 #include <optional>
-#include <random>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "tests/cuda/codes.h"
 #include "tests/cuda/products_tools.h"
 #include "ulp/backend/cuda/pointwise.h"
 #include "ulp/backend/cuda/stencil.h"
 #include "ulp/backend/cuda/stencil_grad.h"
-#include "ulp/numeric/format.h"
 
 namespace ulp::cuda {
 namespace {
 
 constexpr uint32_t kTiles[] = {128, 64, 32};
 
-struct Format {
-  std::string_view name;
-
-  QuickCodec codec() const {
-    const FloatFormat format = parse_format(name);
-    return make_quick(make_spec(format, format.has_inf() ? Overflow::infinity : Overflow::saturate));
-  }
-  uint32_t bytes() const { return static_cast<uint32_t>(parse_format(name).bits()) / 8; }
-};
 constexpr Format k434{"fp(4,3,4)"}, k520{"fp(5,2,0)"}, kBf16{"bf16"};
 
 struct Work {
@@ -49,39 +39,6 @@ struct Work {
 std::string title(const Work& work) {
   return fmt::format("{} {} x {} = {}, {} pixels, {} to {}", kind_name(work.kind), work.a.name, work.b.name,
                      work.out.name, work.pixels, work.c, work.k);
-}
-
-// Codes of ordinary numbers, some small and some 0.
-std::vector<uint8_t> random_codes(const Format& format, size_t count, uint32_t seed) {
-  std::mt19937 random(seed);
-  const uint32_t bytes = format.bytes();
-  const QuickCodec codec = format.codec();
-  // Large tensors repeat themselves.
-  std::vector<uint8_t> codes(count * bytes);
-  const size_t own = std::min(codes.size(), size_t{1} << 20);
-  for (size_t i = 0; i < own; i += bytes) {
-    const auto word = static_cast<uint32_t>(random());
-    const float unit = std::uniform_real_distribution<float>(-1, 1)(random);
-    const float value = word % 16 == 0 ? 0 : std::ldexp(unit, -static_cast<int>(word / 16 % 8));
-    const uint32_t code = encode_even(codec, float_bits(value)).code;
-    std::memcpy(&codes[i], &code, bytes);
-  }
-  for (size_t i = own; i < codes.size(); i += own) {
-    std::memcpy(&codes[i], codes.data(), std::min(own, codes.size() - i));
-  }
-  return codes;
-}
-
-std::vector<float> decoded(const Format& format, const std::vector<uint8_t>& codes) {
-  const uint32_t bytes = format.bytes();
-  const QuickCodec codec = format.codec();
-  std::vector<float> values(codes.size() / bytes);
-  for (size_t i = 0; i < values.size(); ++i) {
-    uint32_t code = 0;
-    std::memcpy(&code, &codes[i * bytes], bytes);
-    values[i] = bits_float(decode_quick(codec, code));
-  }
-  return values;
 }
 
 // A convolution on the device. Buffers are as many as it takes to come from memory each time, or one.

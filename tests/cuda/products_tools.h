@@ -1,4 +1,4 @@
-// What the parts of products_check share: device memory with guards, titles, times.
+// What the parts of products_check share: titles, times.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/cuda/memory.h"
 #include "ulp/backend/cuda/convolution.h"
 #include "ulp/backend/cuda/product.h"
 #include "ulp/base/error.h"
@@ -29,14 +30,7 @@ inline constexpr size_t kLimit = size_t{256} << 20;  // of workspaces
 inline constexpr ConvKind kKinds[] = {ConvKind::forward, ConvKind::grad_input, ConvKind::grad_weight};
 inline constexpr Unit kExact[] = {Unit::bf16, Unit::fp16, Unit::tf32, Unit::fp32};
 
-// By how much sums on a unit are allowed to be worse than in fp32: those of native fp8 have 13 bits behind the point.
-constexpr double slack(Unit unit) { return unit == Unit::e4m3 ? 1024 : 1; }
-
 inline int failures = 0;
-
-inline void check(cudaError_t error) {
-  if (error != cudaSuccess) fail("cuda", "{}", cudaGetErrorString(error));
-}
 
 inline void say(const std::string& line) {
   std::puts(line.c_str());
@@ -46,36 +40,6 @@ inline void say(const std::string& line) {
 inline double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
-
-// Device memory with a guard behind it.
-class Memory {
- public:
-  explicit Memory(size_t bytes) : bytes_(bytes) {
-    check(cudaMalloc(&at_, bytes + kGuard));
-    check(cudaMemset(at_, 0xA5, bytes + kGuard));
-  }
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  ~Memory() { cudaFree(at_); }
-  void* get() const { return at_; }
-  float* floats() const { return static_cast<float*>(at_); }
-  size_t bytes() const { return bytes_; }
-  // Garbage, so that nothing relies on what was there.
-  void soil(int byte) { check(cudaMemset(at_, byte, bytes_)); }
-  bool guard_intact() const {
-    std::vector<unsigned char> guard(kGuard);
-    check(cudaMemcpy(guard.data(), static_cast<char*>(at_) + bytes_, kGuard, cudaMemcpyDeviceToHost));
-    for (const unsigned char byte : guard) {
-      if (byte != 0xA5) return false;
-    }
-    return true;
-  }
-
- private:
-  static constexpr size_t kGuard = 1024;
-  void* at_ = nullptr;
-  size_t bytes_;
-};
 
 inline cudaStream_t stream() {
   static cudaStream_t stream = [] {

@@ -423,12 +423,9 @@ void time_all(const std::vector<Work>& all) {
 int main(int argc, char** argv) {
   try {
     if (ulp::cuda::stencil_processors() == 0) ulp::fail("stencil_check", "not for this GPU");
-    bool speed = false, few = false;
     ulp::cuda::read_every(argc, argv);
-    for (int i = 1; i < argc; ++i) {
-      speed |= std::string_view(argv[i]) == "--speed";
-      few |= std::string_view(argv[i]) == "--few";
-    }
+    const bool speed = ulp::cuda::has_flag(argc, argv, "--speed"),
+               few = ulp::cuda::has_flag(argc, argv, "--few");
     if (speed) {
       ulp::cuda::time_all(ulp::cuda::timed_padded());
       if (!few) ulp::cuda::time_all(ulp::cuda::timed());

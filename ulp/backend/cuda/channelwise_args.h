@@ -6,8 +6,7 @@
 
 namespace ulp::cuda {
 
-inline constexpr uint32_t kQuickThreads = 256;     // of a block
-inline constexpr uint32_t kQuickProcessors = 132;  // of the GPU that grids are made for
+inline constexpr uint32_t kQuickThreads = 256;  // of a block
 inline constexpr uint32_t kMostQuickChannels = 1024;
 
 // Whether codes of `codec` are those of a type.
@@ -148,7 +147,7 @@ struct Course {
     groups = static_cast<uint32_t>(elements / kGroup);
     period = static_cast<uint32_t>(channels / kGroup);
     active = kQuickThreads / period * period;
-    const uint32_t blocks = blocks_for(groups, active, kQuickProcessors * blocks_at_once);
+    const uint32_t blocks = blocks_for(groups, active, kProcessors * blocks_at_once);
     threads = blocks * active;
     return true;
   }

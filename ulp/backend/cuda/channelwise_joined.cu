@@ -323,7 +323,7 @@ bool fits(Kernel* kernel, const Grid& grid) {
 // The kernel, if each block can have a processor of its own.
 template <auto kKernel, typename Args>
 bool start(const Grid& grid, Args& a, bool only_asks, Stream stream) {
-  if (grid.blocks > kQuickProcessors || grid.shared > kMostShared) return false;
+  if (grid.blocks > kProcessors || grid.shared > kMostShared) return false;
 #if defined(__CUDACC__)
   if (!fits(kKernel, grid)) return false;
   if (!only_asks) launch(kKernel, grid, stream, a);

@@ -251,7 +251,7 @@ void launch_forward(const Depthwise& conv, const StepState* state, const StoredV
 void launch_gather(const Depthwise& conv, const StepState* state, const StoredView& x, const ReadView& weight,
                    const ReadView& bias, bool spread, const WriteView& out, Stream stream) {
   const uint32_t width = width_of(conv);
-  const Cut cut = make_cut(conv, width, 1, conv.oh * conv.ow, 1, 132 * 16);
+  const Cut cut = make_cut(conv, width, 1, conv.oh * conv.ow, 1, kProcessors * 16);
   by_width(width, [&](auto v) {
     constexpr int V = decltype(v)::value;
     launch(gather<V>, grid_of(cut, (conv.kh * conv.kw + 1) * cut.lanes * V), stream, conv, cut, state, x,

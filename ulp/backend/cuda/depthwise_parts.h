@@ -61,7 +61,7 @@ inline Cut make_cut(const Depthwise& d, uint32_t width, uint32_t rows, uint32_t 
     cut.pieces = (rows + cut.rows - 1) / cut.rows;
     cut.units = d.n * cut.pieces * cut.strips;
     // Several rounds of blocks, so that the last one costs little.
-    constexpr uint32_t kMany = 132 * 16;
+    constexpr uint32_t kMany = kProcessors * 16;
     if (cut.rows <= kFewestRows || cut.units / cut.workers * cut.chunks >= kMany) break;
     cut.rows = (cut.rows + 1) / 2;
   }
@@ -71,7 +71,7 @@ inline Cut make_cut(const Depthwise& d, uint32_t width, uint32_t rows, uint32_t 
 }
 
 inline constexpr uint32_t kAnyBlocks = uint32_t{1} << 20;  // where blocks leave nothing to be joined
-inline constexpr uint32_t kSumBlocks = 132 * 4;
+inline constexpr uint32_t kSumBlocks = kProcessors * 4;
 
 inline uint32_t width_of(const Depthwise& d) { return d.c % 4 == 0 ? 4 : d.c % 2 == 0 ? 2 : 1; }
 inline bool three_by_three(const Depthwise& d) {

@@ -11,6 +11,7 @@
 
 #include "ulp/backend/cuda/families.h"
 #include "ulp/backend/cuda/operands.h"
+#include "ulp/backend/cuda/processors.h"
 #include "ulp/backend/cuda/stencil_grad.h"
 #include "ulp/backend/cuda/stencil_tiling.h"
 #include "ulp/backend/cuda/units.h"
@@ -19,11 +20,9 @@
 namespace ulp::cuda {
 namespace {
 
-constexpr uint32_t kUsualProcessors = 132;
-
 uint32_t direct_processors() {
   const uint32_t processors = stencil_processors();
-  return processors == 0 ? kUsualProcessors : processors;
+  return processors == 0 ? kProcessors : processors;
 }
 
 uint32_t quotient_up(uint32_t n, uint32_t divisor) { return (n + divisor - 1) / divisor; }

@@ -342,7 +342,7 @@ uint64_t& written_tiles(Feed feed) {
   return written[static_cast<size_t>(feed)];
 }
 
-uint32_t stencil_processors() { return 132; }
+uint32_t stencil_processors() { return kProcessors; }
 // Tests have convolutions with more and with less.
 double half_operations() { return 1e6; }
 

@@ -22,6 +22,7 @@
 #define ULP_TABLE(type) const type&
 #endif
 
+#include "ulp/backend/cuda/processors.h"
 #include "ulp/tensor/device.h"
 
 namespace ulp::cuda {
@@ -51,7 +52,7 @@ inline constexpr size_t kMostParameters = 32764;
 inline constexpr uint32_t kThreads = 256;  // of a block, where nothing speaks for another number
 
 // Blocks for so much independent work, a thread each; at most `most`, since threads go on with what is left.
-inline uint32_t blocks_for(uint64_t work, uint32_t threads = kThreads, uint32_t most = 132 * 8) {
+inline uint32_t blocks_for(uint64_t work, uint32_t threads = kThreads, uint32_t most = kProcessors * 8) {
   const uint64_t blocks = (work + threads - 1) / threads;
   return static_cast<uint32_t>(blocks < 1 ? 1 : blocks < most ? blocks : most);
 }

@@ -273,7 +273,8 @@ template <typename Work>
 Shares share_out(uint32_t count, Work work) {
   Shares shares{};
   for (uint32_t k = 0; k < count; ++k)
-    shares.first_block[k + 1] = shares.first_block[k] + blocks_for(work(k), kThreads, 132 * 8 / count + 1);
+    shares.first_block[k + 1] =
+        shares.first_block[k] + blocks_for(work(k), kThreads, kProcessors * 8 / count + 1);
   for (size_t k = count; k < kMostParts; ++k) shares.first_block[k + 1] = shares.first_block[count];
   return shares;
 }

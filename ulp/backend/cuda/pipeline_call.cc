@@ -9,8 +9,6 @@
 namespace ulp::cuda {
 namespace {
 
-constexpr uint64_t kProcessors =
-    132;  // of the GPU that grids are made for; another only runs them less evenly
 // Groups that a thread takes at least, where there are so many: it has a few of them on their way from memory at once, and
 // partial results of reductions cost more than they spare.
 constexpr uint64_t kFewGroups = 2, kFewRows = 4;

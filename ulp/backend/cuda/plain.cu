@@ -213,7 +213,7 @@ __global__ void add_rows(PlainTable d, const float* dout, const uint64_t* keys, 
   }
 }
 
-constexpr uint32_t kManyBlocks = 132 * 16;
+constexpr uint32_t kManyBlocks = kProcessors * 16;
 
 Grid grid_for(int64_t work) {
   return {blocks_for(static_cast<uint64_t>(work), kThreads, kManyBlocks), kThreads};

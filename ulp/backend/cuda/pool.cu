@@ -359,8 +359,9 @@ bool average_quickly(uint32_t pixels, uint32_t channels, const StoredView& x, co
                      Stream stream) {
   ImageArgs args;
   if (!by_images(pixels, channels, out.stored.elements, x, out, args)) return false;
-  launch(average_images, {blocks_for(args.items * args.shares, kImageThreads, 132 * 16), kImageThreads},
-         stream, args);
+  launch(average_images,
+         {blocks_for(args.items * args.shares, kImageThreads, kProcessors * 16), kImageThreads}, stream,
+         args);
   return true;
 }
 

@@ -199,8 +199,9 @@ __device__ inline void round_piece(const RandomCall& call, const RoundKey& key, 
       }
     }
     seen.amax = float_bits(most) > seen.amax ? float_bits(most) : seen.amax;
-    // Codes that are left out may be written here: they are made again. Numbers may lie where they are read.
-    if (there(u) && (writes_codes(kForm) || !left_out))
+    // Bytes that are left out may be written here: they are made again. Numbers may lie where they are read, and codes of 16 bits are
+    // written one by one then, which a compiler may take for something else.
+    if (there(u) && (kForm == RandomForm::codes8 || !left_out))
       store_run<kForm>(call.codec, piece.out + 32 * u * kRunBytes<kForm>, raw[u], minus, packed);
   }
 #pragma unroll 1
@@ -211,9 +212,6 @@ __device__ inline void round_piece(const RandomCall& call, const RoundKey& key, 
     }
   }
 }
-
-// Many blocks that are done soon are faster than few that go on for long.
-constexpr uint32_t kMostBlocks = 132 * 32;
 
 template <RandomForm kForm>
 __global__ void __launch_bounds__(kThreads, 3) random_runs(const __grid_constant__ RandomCall call) {
@@ -252,8 +250,8 @@ void round_runs(const RandomCall& call, RandomForm form, Stream stream) {
                       : form == RandomForm::codes16 ? random_runs<RandomForm::codes16>
                       : form == RandomForm::fp32    ? random_runs<RandomForm::fp32>
                                                     : random_runs<RandomForm::bf16>;
-  launch(kernel, {blocks_for((call.runs + kRuns - 1) / kRuns + 32, kThreads, kMostBlocks), kThreads}, stream,
-         call);
+  launch(kernel, {blocks_for((call.runs + kRuns - 1) / kRuns + 32, kThreads, call.most_blocks), kThreads},
+         stream, call);
 }
 
 }  // namespace ulp::cuda

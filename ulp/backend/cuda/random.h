@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "ulp/backend/cuda/processors.h"
 #include "ulp/backend/cuda/view.h"
 #include "ulp/tensor/device.h"
 
@@ -23,6 +24,8 @@ struct RandomCall {
   uint32_t number = 0;           // of the random words
   bool of_state = false;         // they do not depend on the micro-batch
   EncodeStats* stats = nullptr;  // null: not reported
+  // Many that are done soon are faster than few that go on for long.
+  uint32_t most_blocks = kProcessors * 32;
 };
 
 // Whether there is a kernel for it.

@@ -2,14 +2,13 @@
 
 #include <cuda_runtime.h>
 
+#include "ulp/backend/cuda/processors.h"
 #include "ulp/backend/cuda/runtime.h"
 #include "ulp/backend/cuda/stencil_launch.h"
 #include "ulp/backend/cuda/stencil_padded.h"
 
 namespace ulp::cuda {
 namespace {
-
-constexpr uint32_t kUsualProcessors = 132;
 
 using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
                             const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
@@ -63,7 +62,7 @@ uint32_t stencil_processors() {
     if (cudaGetDevice(&device) != cudaSuccess ||
         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess) {
       cudaGetLastError();
-      return kUsualProcessors;
+      return kProcessors;
     }
     check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
           "asking what the GPU is");

@@ -386,7 +386,7 @@ auto kernel_for(Quick weight, Quick state) {
 }  // namespace
 
 void set_blocks(UpdateBatch& batch) {
-  constexpr uint32_t kWarps = kThreads / 32, kBlocks = 132 * 16;
+  constexpr uint32_t kWarps = kThreads / 32, kBlocks = kProcessors * 16;
   uint64_t chunks = 0;
   for (uint32_t i = 0; i < batch.count; ++i)
     chunks += (batch.tensors[i].elements + kUpdateChunk - 1) / kUpdateChunk;
