@@ -2,18 +2,23 @@
 // operator a rule in conformance_bounds.cc and a case in conformance_cases.cc; what is forgotten fails.
 #include "tests/conformance.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cstdlib>
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <tuple>
 #include <vector>
 
 #include "ulp/backend/ref/reference.h"
+#include "ulp/base/error.h"
 #include "ulp/base/parallel.h"
 
 namespace ulp::conformance {
@@ -21,10 +26,17 @@ namespace {
 
 constexpr int kMostFailures = 20;
 
-// ULP_EVERY=7 in the environment takes every seventh case: under a sanitizer all of them take long.
+// ULP_EVERY=7 in the environment takes every seventh case and says so: under a sanitizer all of them take long.
 size_t every() {
   const char* text = std::getenv("ULP_EVERY");
-  return text == nullptr ? 1 : std::max<size_t>(std::strtoull(text, nullptr, 10), 1);
+  if (text == nullptr) return 1;
+  size_t number = 0;
+  const std::string_view digits = text;
+  const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (read.ec != std::errc() || read.ptr != digits.data() + digits.size() || number == 0)
+    fail("conformance", "ULP_EVERY is '{}'; it must be a number from 1", text);
+  fmt::print("ULP_EVERY: one case of {} is checked\n", number);
+  return number;
 }
 
 // Leaves the number of threads as it was.
@@ -39,7 +51,8 @@ TEST_P(ConformanceTest, KernelsKeepToTheReference) {
   const auto [backend, scheme] = GetParam();
   const testing::TestResult* result = testing::UnitTest::GetInstance()->current_test_info()->result();
   const std::vector<Case>& all = cases();
-  for (size_t i = 0; i < all.size(); i += every()) {
+  const size_t step = every();
+  for (size_t i = 0; i < all.size(); i += step) {
     if (all[i].large && !schemes()[scheme].required) continue;
     check(all[i], schemes()[scheme], backend());
     if (result->total_part_count() > kMostFailures) FAIL() << "no more cases are tried";

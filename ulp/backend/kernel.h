@@ -33,7 +33,7 @@ size_t tensor_bytes(const TensorInfo& tensor, const Storage& storage);
 struct ProductUnits {
   bool tensor_core = true;
   bool tf32 = false;        // for fp32 and S2FP8, whose numbers it cuts to 10 bits
-  bool fp8_native = false;  // for 8-bit formats that the hardware has, summed in fewer bits
+  bool fp8_native = false;  // forward, for operands in e4m3, summed in fewer bits
   bool seldom = false;      // few steps run the plan: a unit that starts at once rather than the fastest
 
   bool operator==(const ProductUnits&) const = default;

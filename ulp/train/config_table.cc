@@ -227,9 +227,7 @@ std::span<const ConfigField> config_fields() {
        "bits",
        kAnything},
       {"fp8_native", "Machine", &C::fp8_native, "",
-       "On a GPU: convolutions and linear layers of e4m3 tensors forward on the hardware's 8-bit units, "
-       "which add up "
-       "in fewer bits",
+       "On a GPU: products of e4m3 tensors forward on the hardware's 8-bit units, which add up in fewer bits",
        kAnything},
       {"seed", "Machine", &C::seed, "NUMBER", "Seed of everything random", kSeed},
 

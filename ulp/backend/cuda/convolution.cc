@@ -23,11 +23,14 @@ namespace ulp::cuda {
 
 struct ConvPlan::Impl {
   Impl(ConvKind kind, const ConvShape& shape, Unit unit, const ConvEnding& ending)
-      : search(kind, shape, unit, ending), title(conv_name(kind, shape, unit, ending)) {}
+      : search(kind, shape, unit, ending),
+        title(conv_name(kind, shape, unit, ending)),
+        native(unit == Unit::e4m3) {}
 
   mutable std::mutex mutex;  // guards candidate, failure and ready until ready is true
   ConvSearch search;         // owns the graphs, which a compiled plan may refer to
   std::string title;
+  bool native;
   Candidate candidate;
   std::string failure;  // why nothing compiles
   size_t workspace = 0;
@@ -124,8 +127,9 @@ void ConvPlan::prepare() {
     if (std::optional<Candidate> other = impl_->search.next_compiled(impl_->workspace)) {
       impl_->candidate = std::move(*other);
     } else {
-      impl_->failure = fmt::format("cuDNN: no engine compiles for {} within {} bytes: {}", impl_->title,
-                                   impl_->workspace, impl_->search.summary());
+      impl_->failure = fmt::format("cuDNN: no engine compiles for {} within {} bytes: {}{}", impl_->title,
+                                   impl_->workspace, impl_->search.summary(),
+                                   impl_->native ? "; without --fp8-native it is bf16" : "");
     }
   }
   if (!impl_->failure.empty()) fail("cuda", "{}", impl_->failure);

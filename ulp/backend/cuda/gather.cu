@@ -80,7 +80,8 @@ __global__ void gather_groups(StoredView view, Window window, uint64_t first_ima
     const int32_t py = at.top + static_cast<int32_t>(tap / window.kernel_w);
     const int32_t px = at.left + static_cast<int32_t>(tap % window.kernel_w);
     float x[8] = {};
-    if (inside(window, py, px)) {
+    // Past the window rows are padded.
+    if (tap < window.kernel_h * window.kernel_w && inside(window, py, px)) {
       const uint32_t pixel = static_cast<uint32_t>(py) * window.w + static_cast<uint32_t>(px);
       load_stored(view, (at.image + uint64_t{pixel} * window.c + channel) / kGroup, x);
     }

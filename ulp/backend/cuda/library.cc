@@ -244,8 +244,6 @@ Product convolve(const Problem& problem, const UnitChoice& unit, ConvKind kind) 
   const TensorId weight_id = kind == ConvKind::grad_weight ? node.out[0] : node.in[1];
   const TensorId out_id = forward ? node.out[0] : grad_input ? node.in[0] : node.in[1];
   const Conv conv(problem, x_id, weight_id, out_id);
-  if (unit.unit == Unit::e4m3 && !forward)
-    return declined("cuDNN's gradients in fp8 take longer than those in bf16");
   const int64_t g = granule(unit.unit), c = conv.x.c(), k = conv.out.c();
   if (conv.groups > 1 && (conv.groups == c || conv.groups == k))
     return declined("convolutions of single channels have kernels of their own");

@@ -390,11 +390,14 @@ std::unique_ptr<SlicedTask> choose(const Problem& problem, Describe describe, st
   const Node& node = problem.root();
   const Operand a(problem, node.in[0]), b(problem, node.in[1]);
   const ProductUnits& wanted = problem.plan.units;
+  // Gradients stay exact: most of the libraries' kernels for them are slower in fp8 than in bf16, or there are none.
+  const FloatFormat fp8 = operand_format(Unit::e4m3);
+  const bool natively =
+      wanted.fp8_native && node.phase == Phase::forward && a.format() == fp8 && b.format() == fp8;
   for (const bool native : {true, false}) {
-    if (native && !wanted.fp8_native) continue;
+    if (native && !natively) continue;
     const UnitChoice unit =
         choose_unit(a.format(), b.format(), {wanted.tensor_core, wanted.tf32, native, wanted.seldom});
-    if (native && unit.unit != Unit::e4m3) continue;
     Product product = describe(problem, unit);
     *why_not = product.why_not;
     if (!why_not->empty()) continue;

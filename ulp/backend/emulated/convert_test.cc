@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ulp/backend/cuda/operands.h"
+#include "ulp/backend/cuda/random.h"
 #include "ulp/backend/cuda/units.h"
 #include "ulp/base/philox.h"
 #include "ulp/numeric/codec.h"
@@ -118,11 +119,15 @@ void compare(const FloatFormat& format, const Rounding& rounding, const std::vec
       (rounding.key.micro_batch != 0 && rounding.mode == Round::stochastic))
     return;
   back.assign(back.size(), Line{});
+  seen = {};
   decode(rounds, &of_state, rows, Target::e4m3, back.data(), nullptr, nullptr);
   EXPECT_EQ(std::memcmp(back.data(), expected.codes.data(), n), 0);
+  EXPECT_EQ(seen, expected.stats);
   const Rows padded{0, rows.count, rows.channels, rows.channels + 3};
   std::vector<uint8_t> wide(padded.count * padded.padded, 0xAA);
+  seen = {};
   decode(rounds, &of_state, padded, Target::e4m3, wide.data(), nullptr, nullptr);
+  EXPECT_EQ(seen, expected.stats);
   size_t wrong = 0;
   for (size_t i = 0; i < wide.size(); ++i) {
     const size_t row = i / padded.padded, channel = i % padded.padded;
@@ -145,6 +150,50 @@ TEST(EmulatedConvert, EveryPresetAndMode) {
       if (preset.format.has_inf())
         compare(preset.format, {mode, Overflow::infinity, kKey}, wild, 0, wild.size());
     }
+  }
+}
+
+// More than a thread an element takes.
+TEST(EmulatedConvert, ManyNumbers) {
+  const std::vector<float> in = numbers((1 << 16) + 64, 17);
+  for (const Round mode : {Round::nearest_even, Round::stochastic})
+    compare(parse_format("e4m3"), {mode, Overflow::saturate, kKey}, in, 0, in.size());
+}
+
+// Blocks that go on to further pieces.
+TEST(EmulatedConvert, FewBlocksForManyPieces) {
+  constexpr size_t kCount = 3 * 8 * 512 + 20;
+  const std::vector<float> in = numbers(kCount, 17);
+  const FloatFormat format = parse_format("e4m3");
+  const Rounding rounding{Round::stochastic, Overflow::saturate, kKey};
+  std::vector<uint8_t> codes(kCount);
+  const EncodeStats stats = ulp::encode(format, rounding, in, codes, 0);
+  std::vector<float> values(kCount);
+  ulp::decode(format, codes, values);
+  const StepState state = state_of(kKey);
+  std::vector<Line> source(kCount / 4 + 1), out(kCount / 4 + 1);
+  std::memcpy(source.data(), in.data(), 4 * kCount);
+  for (const RandomForm form : {RandomForm::codes8, RandomForm::fp32, RandomForm::bf16}) {
+    EncodeStats seen;
+    RandomCall call;
+    call.state = &state;
+    call.in = reinterpret_cast<const float*>(source.data());
+    call.out = reinterpret_cast<uint8_t*>(out.data());
+    call.runs = kCount / kRandomRun;
+    call.codec = make_quick(make_spec(format, Overflow::saturate));
+    call.number = kKey.tensor;
+    call.stats = &seen;
+    call.most_blocks = 1;
+    round_runs(call, form, nullptr);
+    EXPECT_EQ(seen, stats);
+    size_t wrong = 0;
+    for (size_t i = 0; i < kCount; ++i) {
+      const uint32_t bits = float_bits(values[i]);
+      wrong += form == RandomForm::codes8 ? call.out[i] != codes[i]
+               : form == RandomForm::fp32 ? reinterpret_cast<uint32_t*>(out.data())[i] != bits
+                                          : reinterpret_cast<uint16_t*>(out.data())[i] != bits >> 16;
+    }
+    EXPECT_EQ(wrong, 0u);
   }
 }
 
