@@ -4,6 +4,7 @@
 #   run.sh [--out FOLDER] [--data FOLDER] [PART...]
 #
 #   bits     the programs that compare the GPU's bits with the CPU's
+#   sanitize compute-sanitizer's memcheck, initcheck and racecheck on some of the cases of those programs, each run up to LIMIT seconds
 #   steps    a training step of every model, batch and policy, ulp and PyTorch in turns; a table at the end
 #   memory   the peak of a step, each in a fresh process
 #   adamw    updates of 268 M parameters, ulp's and PyTorch's; a copy, a matrix product, a cast
@@ -13,7 +14,8 @@
 # (their run path is $ORIGIN) and with these scripts; or name that folder in BIN. Logs go to FOLDER, measured-h200 unless named: *.jsonl as
 # measured, *.log what was printed, *.md the tables. A part that fails is named at the end and the exit status is 1.
 #
-# What is measured can be chosen: MODELS, BATCHES, POLICIES (ulp), MODES (PyTorch), STEPS, DEVICE, TORCH=0 for ulp alone.
+# What is measured can be chosen: MODELS, BATCHES, POLICIES (ulp), MODES (PyTorch), STEPS, DEVICE, TORCH=0 for ulp alone. EVERY: of the
+# conformance cases one in so many for sanitizers; LIMIT: the seconds that each of their runs may take.
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 bin=${BIN:-$PWD}
@@ -25,7 +27,7 @@ while [ $# -gt 0 ]; do
     --out) [ $# -gt 1 ] || bad '--out needs a folder'; out=$2; shift 2 ;;
     --data) [ $# -gt 1 ] || bad '--data needs a folder'; data=$2; shift 2 ;;
     -h|--help) usage; exit 0 ;;
-    bits|steps|memory|adamw|train) parts+=("$1"); shift ;;
+    bits|sanitize|steps|memory|adamw|train) parts+=("$1"); shift ;;
     *) bad "unknown: $1 (see run.sh --help)" ;;
   esac
 done
@@ -67,6 +69,22 @@ run_bits() {
     try bits.log "$bin/$program"
   done
   [ $found = 1 ] || { failed+=('bits: none of its programs is there'); echo "no test programs of the cuda preset in $bin" >&2; }
+}
+
+# One at a time: under a sanitizer a program takes the whole GPU, and several time each other out. A report other than clean fails.
+run_sanitize() {
+  local tool
+  command -v compute-sanitizer >/dev/null || { failed+=('sanitize: no compute-sanitizer'); return; }
+  sanitized() { # NAME TOOL COMMAND...
+    try "$1.log" timeout "${LIMIT:-180}" compute-sanitizer --error-exitcode 9 --tool "${@:2}"
+    tail -n 1 "$out/$1.log"
+  }
+  for tool in memcheck initcheck racecheck; do
+    ULP_EVERY=${EVERY:-5} sanitized "$tool-conformance" "$tool" --kernel-name kns=ulp "$bin/cuda_conformance" --gtest_filter='*cuda_e8m5:*cuda_bf16'
+    sanitized "$tool-stencil" "$tool" "$bin/stencil_check" --every 31
+    sanitized "$tool-direct" "$tool" "$bin/direct_check" --every 37
+    sanitized "$tool-pointwise" "$tool" "$bin/pointwise_check"
+  done
 }
 
 run_steps() {
