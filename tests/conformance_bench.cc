@@ -174,7 +174,8 @@ void Bench::run_there(Device& device, Task& task, const Unit& roots, const std::
   for (size_t k = 0; k < outputs.size(); ++k) {
     const TensorId id = result.ids[k];
     data[number(id)] = there.take(outputs[k]);
-    if (graph_[graph_[id].producer].in.empty() && feeds_[number(id)] != nullptr)
+    const NodeId producer = graph_[id].producer;  // none of a weight, which an update writes
+    if (producer && graph_[producer].in.empty() && feeds_[number(id)] != nullptr)
       feeds[number(id)] = there.take(feeds_[number(id)], sizeof(float) * graph_[id].elements());
   }
   run.data = data;
