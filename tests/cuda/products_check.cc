@@ -158,8 +158,10 @@ void check_matmul(const MatmulShape& s, Unit unit, Written written, Fill a_fill,
   std::string why_not;
   const std::shared_ptr<MatmulPlan> plan = MatmulPlan::find(s, unit, written, kLimit, &why_not);
   if (!plan) {
-    ++failures;
-    say(fmt::format("FAIL {}: {}", title, why_not));
+    // In fp8 odd shapes may have none, and are bf16 then; round ones have one.
+    const bool wanted = unit != Unit::e4m3 || (s.n % 16 == 0 && s.batch == 1);
+    if (wanted) ++failures;
+    say(fmt::format("{} {}: {}", wanted ? "FAIL" : "NONE", title, why_not));
     return;
   }
   const int64_t a_size =
