@@ -5,8 +5,9 @@
 //
 // Gradients of weights are checked and timed after them (grad_check.h).
 //
-//   stencil_check [--speed] [--few] [--every N]     what is right, or how long it takes; * is the tiling that plans take; few: only
-//       convolutions of few channels, which may be padded (stencil_padded.h); every N: of the cases one in so many
+//   stencil_check [--speed] [--few] [--half] [--every N]     what is right, or how long it takes; * is the tiling that plans take;
+//       few: only convolutions of few channels, which may be padded (stencil_padded.h); half: only those in fp16, of which all are
+//       checked and none timed; every N: of the cases one in so many
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -426,7 +427,11 @@ int main(int argc, char** argv) {
     ulp::cuda::read_every(argc, argv);
     const bool speed = ulp::cuda::has_flag(argc, argv, "--speed"),
                few = ulp::cuda::has_flag(argc, argv, "--few");
-    if (speed) {
+    if (ulp::cuda::has_flag(argc, argv, "--half")) {
+      if (speed || few) ulp::fail("stencil_check", "--half has no --speed and no --few");
+      ulp::cuda::check_all(ulp::cuda::checked_in_half());
+      fmt::print("{} failures\n", ulp::cuda::failures);
+    } else if (speed) {
       ulp::cuda::time_all(ulp::cuda::timed_padded());
       if (!few) ulp::cuda::time_all(ulp::cuda::timed());
       if (!few) ulp::cuda::time_grads();

@@ -120,8 +120,7 @@ __global__ void __launch_bounds__(kGradThreads, grad_shares(kInputs, kOutputs, f
       }
       mma_commit();
     }
-    __syncwarp();
-    if (lane == 0) barrier_arrive(block.empty + 8 * stage.at);
+    barrier_arrive(block.empty + 8 * stage.at);
     before = copy.at;
     stage.advance(block.stages);
     copy.advance(Block::kCopies);

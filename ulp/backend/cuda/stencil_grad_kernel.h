@@ -81,11 +81,11 @@ struct GradBlock {
     used = ready + 8 * kCopies;
     if (threadIdx.x == 0) {
       for (uint32_t i = 0; i < stages; ++i) {
-        barrier_init(full + 8 * i, 2);  // the copy engine, and the warp that makes the table
-        barrier_init(empty + 8 * i, kSummers / 32 + kConverters / 32);
+        barrier_init(full + 8 * i, 1 + 32);  // the copy engine, and the warp that makes the table
+        barrier_init(empty + 8 * i, kSummers + kConverters);
       }
       for (uint32_t i = 0; i < kCopies; ++i) {
-        barrier_init(ready + 8 * i, kConverters / 32);
+        barrier_init(ready + 8 * i, kConverters);
         barrier_init(used + 8 * i, kSummers / 32);
       }
       barrier_init_done();
@@ -170,8 +170,7 @@ struct GradBlock {
       uint32_t* table = reinterpret_cast<uint32_t*>(memory + (tables - base)) + stage.at * kGradPixels;
 #pragma unroll
       for (uint32_t k = 0; k < kGradPixels / 32; ++k) table[32 * k + lane] = entry[k];
-      __syncwarp();
-      if (lane == 0) barrier_arrive(full + 8 * stage.at);
+      barrier_arrive(full + 8 * stage.at);
       stage.advance(stages);
     }
   }
@@ -184,12 +183,9 @@ struct GradBlock {
       barrier_wait(full + 8 * stage.at, stage.phase);
       barrier_wait(used + 8 * copy.at, copy.phase);
       convert(base + stage.at * stage_bytes + in_bytes, copies + copy.at * kCopyBytes, worker);
-      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-      __syncwarp();
-      if (worker % 32 == 0) {
-        barrier_arrive(ready + 8 * copy.at);
-        barrier_arrive(empty + 8 * stage.at);
-      }
+      proxy_fence();
+      barrier_arrive(ready + 8 * copy.at);
+      barrier_arrive(empty + 8 * stage.at);
       stage.advance(stages);
       copy.advance(kCopies);
     }
@@ -213,11 +209,9 @@ struct GradBlock {
   __device__ __forceinline__ void pass_tiles(uint32_t lane) const {
     Ring stage{0, 0}, copy{0, 0};
     for (uint32_t tile = begin; tile < end; ++tile) {
-      if (lane == 0) {
-        barrier_wait(ready + 8 * copy.at, copy.phase);
-        barrier_arrive(empty + 8 * stage.at);
-        barrier_arrive(used + 8 * copy.at);
-      }
+      barrier_wait(ready + 8 * copy.at, copy.phase);
+      barrier_arrive(empty + 8 * stage.at);
+      if (lane == 0) barrier_arrive(used + 8 * copy.at);
       stage.advance(stages);
       copy.advance(kCopies);
     }

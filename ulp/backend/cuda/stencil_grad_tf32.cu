@@ -166,8 +166,7 @@ __global__ void __launch_bounds__(kGradThreads, 1)
       mma_commit();
       if (i + 1 < 2 * kBlocks) fetch((i + 1) / 2, (i + 1) % 2);
     }
-    __syncwarp();
-    if (lane == 0) barrier_arrive(block.empty + 8 * stage.at);
+    barrier_arrive(block.empty + 8 * stage.at);
     mma_wait<0>();
     if (lane == 0) barrier_arrive(block.used + 8 * copy.at);
     stage.advance(block.stages);

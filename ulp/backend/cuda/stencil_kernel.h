@@ -106,8 +106,8 @@ __global__ void __launch_bounds__(kStencilThreads, kColumns* kRowTiles <= 64 ? 2
     }
     for (uint32_t i = 0; i < slabs; ++i) {
       barrier_init(full_slab + 8 * i, 1);
-      barrier_init(empty_slab + 8 * i, kConsumers / 32);
-      if constexpr (kHalf) barrier_init(ready_slab + 8 * i, kConverters / 32);
+      barrier_init(empty_slab + 8 * i, kConsumers);
+      if constexpr (kHalf) barrier_init(ready_slab + 8 * i, kConverters);
     }
     barrier_init_done();
   }
@@ -201,13 +201,12 @@ __global__ void __launch_bounds__(kStencilThreads, kColumns* kRowTiles <= 64 ? 2
           const uint32_t found = converter.convert(at + thread * 16, at + tiling.slab_rows * kRowBytes);
           // What is copied here next comes after what these threads wrote.
           proxy_fence();
-          __syncwarp();
           if (thread % 32 == 0) {
             asm volatile("st.shared.b32 [%0], %1;" ::"r"(found_outside + 8 * slab + thread / 32 * 4),
                          "r"(found)
                          : "memory");
-            barrier_arrive(ready_slab + 8 * slab);
           }
+          barrier_arrive(ready_slab + 8 * slab);
           if (++slab == slabs) {
             slab = 0;
             phase ^= 1;
@@ -349,8 +348,7 @@ __global__ void __launch_bounds__(kStencilThreads, kColumns* kRowTiles <= 64 ? 2
           mma_wait<0>();  // the next chunk begins with this set
         }
       }
-      __syncwarp();
-      if (lane == 0) barrier_arrive(empty_slab + 8 * slab);
+      barrier_arrive(empty_slab + 8 * slab);
       if (++slab == slabs) {
         slab = 0;
         slab_phase ^= 1;
