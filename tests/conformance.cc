@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <exception>
 #include <limits>
 #include <random>
+#include <string>
 
 #include "tests/conformance_bench.h"
+#include "ulp/base/error.h"
 
 namespace ulp::conformance {
 namespace {
@@ -33,10 +36,10 @@ class Trial {
  public:
   Trial(const Case& one, const Scheme& scheme)
       : scheme_(scheme),
+        name_(one.name + " in " + std::string(scheme.name)),
         sketch_(one),
         bench_(graph(), choose_formats(),
-               {one.name + " in " + std::string(scheme.name), scheme.round, scheme.overflow, scheme.workspace,
-                scheme.accumulator, scheme.units},
+               {name_, scheme.round, scheme.overflow, scheme.workspace, scheme.accumulator, scheme.units},
                step_state(sketch_)) {
     fill_memory();
     // Nodes one by one; neighbouring updates and sums of squares also as one task, as plans run them.
@@ -60,7 +63,13 @@ class Trial {
   }
 
   void check(const Backend& backend) {
-    for (const Bench::Unit& roots : units_) keep(bench_.check(roots, backend));
+    for (const Bench::Unit& roots : units_) {
+      try {
+        keep(bench_.check(roots, backend));
+      } catch (const std::exception& error) {
+        fail("conformance", "{}, {}: {}", name_, graph()[roots[0]].op->name, error.what());
+      }
+    }
   }
 
  private:
@@ -160,6 +169,7 @@ class Trial {
   }
 
   const Scheme& scheme_;
+  const std::string name_;
   Built sketch_;
   Bench bench_;
   std::mt19937 random_{20261115};

@@ -3,12 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "ulp/backend/access.h"
 #include "ulp/backend/ref/reference.h"
+#include "ulp/base/error.h"
 #include "ulp/base/parallel.h"
 #include "ulp/numeric/codec.h"
 #include "ulp/tensor/memory.h"
@@ -28,6 +31,22 @@ Bytes stored(const TensorInfo& tensor, const Storage& storage, const uint8_t* da
   const uint8_t* side = data + aligned_bytes(size.code_bytes);
   bytes.insert(bytes.end(), side, side + 4 * size.side_words);
   return bytes;
+}
+
+// ULP_WITHOUT=cudnn,cublaslt in the environment: kernels of these names are not run, for a sanitizer under which the libraries fail.
+bool left_out(const Backend& backend, std::string_view name) {
+  const char* text = std::getenv("ULP_WITHOUT");
+  std::string_view rest = text == nullptr ? "" : text;
+  bool found = false;
+  while (!rest.empty()) {
+    const std::string_view word = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(word.size() + 1, rest.size()));
+    const auto has_name = [&](const KernelDef& kernel) { return kernel.name == word; };
+    if (std::none_of(backend.kernels.begin(), backend.kernels.end(), has_name))
+      fail("conformance", "ULP_WITHOUT is '{}'; {} has no kernels '{}'", text, backend.name, word);
+    found = found || word == name;
+  }
+  return found;
 }
 
 }  // namespace
@@ -76,6 +95,7 @@ Result Bench::check(const Unit& roots, const Backend& backend) {
   } else {
     const Goal goal = make_goal(*rule, roots, expected);
     for (const KernelDef* kernel : kernels(backend, roots)) {
+      if (left_out(backend, kernel->name)) continue;
       check_kernel(*kernel, goal, roots, device_of(backend));
     }
   }
