@@ -42,6 +42,9 @@ void add_step_bench_command(CLI::App& bench) {
   command->add_option("--profile-steps", wanted.profile_steps, "More steps, timed kernel by kernel; 0: none")
       ->type_name("COUNT")
       ->capture_default_str();
+  command->add_flag_callback(
+      "--no-ceilings", [options] { options->bench.ceilings = false; },
+      "Do not measure what the machine can do: a copy and a matrix product");
   command->add_flag("--json", options->json, "Print one JSON object");
   add_named_options(
       *command, options->run,
@@ -54,8 +57,8 @@ void add_step_bench_command(CLI::App& bench) {
        "workspace", "kernels",    "tensor_core",     "tf32",           "fp8_native",      "seed"});
   command->footer(
       "Examples are random numbers, 32x32x3 unless --image-shape says otherwise. Options mean what they mean "
-      "to ulp "
-      "train.\n"
+      "to ulp train, but weights stay as they are unless --lr is given: on one batch for ever numbers would "
+      "soon be unlike those of training, and kernels slower.\n"
       "Examples:\n"
       "  ulp bench step --model resnet20 --batch 128\n"
       "  ulp bench step --model resnet18 --batch 32 --policy size:0.5 --steps 10\n"

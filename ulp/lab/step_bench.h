@@ -35,6 +35,7 @@ struct StepBenchOptions {
   int64_t warmup_steps = 5;   // before anything is timed
   int64_t steps = 30;         // timed
   int64_t profile_steps = 5;  // more, timed kernel by kernel; 0: none
+  bool ceilings = true;       // whether the machine's are measured too
 };
 
 struct StepBench {

@@ -52,6 +52,25 @@ TEST(StepBench, MeasuresAStep) {
   EXPECT_GT(bench.ceilings->product_tflops, 0);
 }
 
+// A batch that is learned by heart would be timed with other numbers than training has.
+TEST(StepBench, WeightsStayUnlessThereIsALearningRate) {
+  StepBenchOptions options = small();
+  options.warmup_steps = 0;
+  options.profile_steps = 0;
+  const double last = run(options).loss;
+  options.config.lr = 0.1;
+  const StepBench learned = run(options);
+  EXPECT_LT(learned.loss, last);
+  EXPECT_EQ(Json::parse(step_bench_json(learned)).at("lr"), 0.1);
+  options.config.lr.reset();
+  options.steps = 1;
+  options.ceilings = false;
+  const StepBench once = run(options);
+  EXPECT_FALSE(once.ceilings);
+  EXPECT_EQ(once.loss, last);
+  EXPECT_EQ(Json::parse(step_bench_json(once)).at("lr"), 0);
+}
+
 // lenet by hand: every output element meets its weights' row, forward and for both gradients; nothing wants the gradient
 // of the images.
 TEST(StepBench, CountsOperationsOfAllPhases) {
@@ -148,7 +167,7 @@ TEST(StepBench, IsReported) {
   nan.kernels.clear();
   EXPECT_TRUE(Json::parse(step_bench_json(nan)).at("loss").is_null());
   EXPECT_TRUE(Json::parse(step_bench_json(nan)).at("ceilings").is_null());
-  EXPECT_NE(step_bench_text(nan).find("not measured on this device"), std::string::npos);
+  EXPECT_NE(step_bench_text(nan).find("not measured"), std::string::npos);
 }
 
 TEST(StepBench, RefusesWhatCannotBeRun) {
