@@ -61,7 +61,7 @@ def measure(name, batch, mode, steps):
         times.append(begin.elapsed_time(end))
     ms = statistics.median(times)
     return {'what': 'torch', 'model': name, 'batch': batch, 'mode': mode, 'ms': ms, 'ms_min': min(times),
-            'ms_max': max(times), 'examples_per_second': 1e3 * batch / ms, 'loss': float(loss),
+            'ms_max': max(times), 'examples_per_second': 1e3 * batch / ms, 'loss': float(loss.detach()),
             'peak_bytes': torch.cuda.max_memory_allocated(), 'peak_bytes_with_warmup': warmup_peak,
             'reserved_bytes': torch.cuda.max_memory_reserved(), 'torch': torch.__version__,
             'gpu': torch.cuda.get_device_name()}
