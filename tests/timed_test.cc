@@ -58,6 +58,7 @@ TEST(StepBench, TimesEveryKernelOnADevice) {
       options.config.policy = policy;
       options.config.grad_accum = pieces;
       options.config.threads = 1;
+      options.config.lr = 0.1;  // so that the loss tells of updates, too
       options.steps = 3;
       options.profile_steps = 3;
       const StepBench host = bench_step(options);

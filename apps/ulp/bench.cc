@@ -57,7 +57,8 @@ void add_step_bench_command(CLI::App& bench) {
        "workspace", "kernels",    "tensor_core",     "tf32",           "fp8_native",      "seed"});
   command->footer(
       "Examples are random numbers, 32x32x3 unless --image-shape says otherwise. Options mean what they mean "
-      "to ulp train, but weights stay as they are unless --lr is given: on one batch for ever numbers would "
+      "to ulp train, but weights stay as they are unless --lr is given (auto: 0 here): on one batch for ever "
+      "numbers would "
       "soon be unlike those of training, and kernels slower.\n"
       "Examples:\n"
       "  ulp bench step --model resnet20 --batch 128\n"

@@ -4,7 +4,8 @@
 #   run.sh [--out FOLDER] [--data FOLDER] [PART...]
 #
 #   bits     the programs that compare the GPU's bits with the CPU's
-#   sanitize compute-sanitizer's memcheck, initcheck and racecheck on some of the cases of those programs, each run up to LIMIT seconds
+#   sanitize compute-sanitizer's memcheck, initcheck and racecheck on some of the cases of those programs and on steps of resnet20, each
+#            run up to LIMIT seconds
 #   steps    a training step of every model, batch and policy, ulp and PyTorch in turns; a table at the end
 #   memory   the peak of a step, each in a fresh process
 #   adamw    updates of 268 M parameters, ulp's and PyTorch's; a copy, a matrix product, a cast
@@ -76,11 +77,11 @@ run_sanitize() {
   local tool
   command -v compute-sanitizer >/dev/null || { failed+=('sanitize: no compute-sanitizer'); return; }
   sanitized() { # NAME TOOL COMMAND...
-    try "$1.log" timeout "${LIMIT:-180}" compute-sanitizer --error-exitcode 9 --tool "${@:2}"
+    try "$1.log" timeout "${LIMIT:-300}" compute-sanitizer --error-exitcode 9 --tool "${@:2}"
     tail -n 1 "$out/$1.log"
   }
   for tool in memcheck initcheck racecheck; do
-    # Under racecheck cuDNN's kernels fail, instrumented or not (an illegal address, of which memcheck knows nothing).
+    # Under racecheck products of cuDNN and cuBLASLt fail, instrumented or not (an illegal address, of which memcheck knows nothing).
     ULP_EVERY=${EVERY:-11} ULP_WITHOUT=$([ "$tool" = racecheck ] && echo cudnn,cublaslt) \
       sanitized "$tool-conformance" "$tool" --kernel-name kns=ulp "$bin/cuda_conformance" --gtest_filter='Backends*'
     # Whole steps, with the kernels that only plans make of several operators.

@@ -230,13 +230,14 @@ Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(nul
 std::string step_bench_text(const StepBench& bench) {
   const RunConfig& config = bench.options.config;
   std::string text = fmt::format(
-      "{} at width {}, {} parameters, {} in {} classes, batch {}{}\npolicy {}, {} with update {}{}, on {}, "
+      "{} at width {}, {} parameters, {} in {} classes, batch {}{}\npolicy {}, {} with update {}{}, at rate "
+      "{}, on {}, "
       "{} "
       "thread{}\n\n",
       config.model, config.width, bench.parameters, bench.input, bench.options.classes, config.batch,
       config.grad_accum > 1 ? fmt::format(" in {} micro-batches", config.grad_accum) : "", config.policy,
-      config.optimizer, config.update, config.fused_backward ? ", fused backward" : "", config.device,
-      bench.threads, bench.threads == 1 ? "" : "s");
+      config.optimizer, config.update, config.fused_backward ? ", fused backward" : "", config.lr.value_or(0),
+      config.device, bench.threads, bench.threads == 1 ? "" : "s");
   const auto line = [&text](std::string_view name, const std::string& value) {
     text += fmt::format("{:<22}{}\n", name, value);
   };
@@ -260,7 +261,8 @@ std::string step_bench_text(const StepBench& bench) {
   if (bench.skipped > 0) line("skipped steps", fmt::format("{}: they update nothing", bench.skipped));
   if (bench.promotable > 0)
     line("overflowing tensors", fmt::format("{}, which training would promote", bench.promotable));
-  if (!std::isfinite(bench.loss)) line("loss", fmt::format("{}: give a lower --lr", bench.loss));
+  if (!std::isfinite(bench.loss))
+    line("loss", fmt::format("{}{}", bench.loss, config.lr ? ": give a lower --lr" : ""));
   if (!bench.kernels.empty()) text += kernels_text(bench);
   return text;
 }

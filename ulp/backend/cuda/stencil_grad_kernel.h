@@ -211,6 +211,7 @@ struct GradBlock {
     for (uint32_t tile = begin; tile < end; ++tile) {
       barrier_wait(ready + 8 * copy.at, copy.phase);
       barrier_arrive(empty + 8 * stage.at);
+      __syncwarp();  // a lane that still waits would miss the copy's next turn
       if (lane == 0) barrier_arrive(used + 8 * copy.at);
       stage.advance(stages);
       copy.advance(kCopies);

@@ -18,8 +18,8 @@ inline constexpr uint32_t kPiece = 64;  // results that a warpgroup computes at 
 inline constexpr uint32_t kNoPixel = 0xFFFFFFFFu;
 // Bytes of shared memory that a block may have if it is alone on its processor; what reports take is not in it.
 inline constexpr uint32_t kPaddedShared = 226 * 1024;
-// Beyond the pixels: what the last piece may read, in bytes. It reads 16 of each place in two planes, and none beyond the second's last;
-// compute-sanitizer counts them all from the first plane's first on, as if they lay together.
+// Beyond the pixels: what the last piece may read, in bytes. That is kPiece * 16 at most, beyond the last plane; compute-sanitizer takes what
+// a product reads of two planes for kPiece * 32 bytes that lie together, from the first plane on.
 inline constexpr uint32_t kPaddedSlack = kPiece * 32;
 
 // A tile's first result.
