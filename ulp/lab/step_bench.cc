@@ -53,8 +53,8 @@ ImageSet image_shape(const StepBenchOptions& options) {
 
 // Examples of noise, and an engine that is trained on them as a run trains it: with its loss scale and its look for
 // tensors to promote. Unless the configuration has a learning rate it is 0: all is computed, weights stay. Otherwise the batch, always
-// the same, is known by heart after some tens of steps, or formats that training would have promoted overflow; kernels that are
-// quick with common numbers would meet none of them, and the time would depend on the number of steps.
+// the same, is known by heart after some tens of steps, or tensors overflow that training would have promoted; kernels that are quick
+// where nothing overflows are slower then, and the time depends on the number of steps.
 class Bench {
  public:
   explicit Bench(const StepBenchOptions& options)
