@@ -1,0 +1,106 @@
+// Everything below apps/ throws; this is where an error becomes one line and an exit code.
+#include "apps/ulp/program.h"
+
+#include <fmt/format.h>
+
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <iostream>
+#include <new>
+#include <string>
+#include <system_error>
+
+#include "apps/ulp/commands.h"
+#include "ulp/base/error.h"
+
+namespace {
+
+constexpr int kBadInput = 2;
+constexpr int kBroken = 1;
+
+// One line of plain text, whatever the message holds. Where even that cannot be written, the code still
+// tells.
+int report(std::string message, int code) {
+  for (char& c : message) {
+    if (static_cast<unsigned char>(c) < ' ' || c == 0x7F) c = '?';
+  }
+  std::fputs(("ulp: " + message + "\n").c_str(), stderr);
+  return code;
+}
+
+void check_output() {
+  std::cout.flush();
+  if (!std::cout || std::fflush(stdout) != 0) ulp::fail("output", "cannot write to standard output");
+}
+
+// The parser would only say that a command is missing.
+void check_command(const CLI::App& program, int argc, char** argv) {
+  const std::string first = argc > 1 ? argv[1] : "";
+  std::string known;
+  for (const CLI::App* command : program.get_subcommands([](const CLI::App*) { return true; })) {
+    if (command->get_name() == first) return;
+    known += (known.empty() ? "" : ", ") + command->get_name();
+  }
+  if (argc < 2) ulp::fail("command", "a subcommand is required: {} (see ulp --help)", known);
+  if (first.starts_with('-')) return;
+  ulp::fail("command", "unknown command '{}'; known: {}", first, known);
+}
+
+void run(int argc, char** argv) {
+  CLI::App program("Ulp: neural networks trained in narrow floating point, tensor by tensor.", "ulp");
+  program.set_version_flag("--version", ULP_VERSION);
+  program.require_subcommand(1);
+  program.footer("`ulp COMMAND --help` shows a command's options and examples.");
+  ulp::add_formats_command(program);
+  ulp::add_format_command(program);
+  ulp::add_quantize_command(program);
+  ulp::add_datasets_command(program);
+  ulp::add_data_command(program);
+  ulp::add_models_command(program);
+  ulp::add_plan_command(program);
+  ulp::add_train_command(program);
+  ulp::add_eval_command(program);
+  ulp::add_doctor_command(program);
+  ulp::add_sensitivity_command(program);
+  ulp::add_lab_command(program);
+  ulp::add_bench_command(program);
+  ulp::add_demo_command(program);
+  ulp::add_sweep_command(program);
+  ulp::add_tune_command(program);
+  check_command(program, argc, argv);
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::Success& done) {
+    program.exit(done);  // prints the help or the version
+  }
+  check_output();
+}
+
+}  // namespace
+
+namespace ulp {
+
+int run_program(int argc, char** argv) {
+  // A file-size limit then fails the write, which cleans up after itself, instead of killing the program.
+  std::signal(SIGXFSZ, SIG_IGN);
+  try {
+    run(argc, argv);
+    return 0;
+  } catch (const CLI::RuntimeError& error) {
+    return error.get_exit_code();  // a command that has said what there is to say
+  } catch (const CLI::ParseError& error) {
+    return report(fmt::format("{} (see ulp --help)", error.what()), kBadInput);
+  } catch (const ulp::Error& error) {
+    return report(error.what(), kBadInput);
+  } catch (const std::system_error& error) {
+    // What fmt throws where it cannot print.
+    return report(fmt::format("[output] {}", error.what()), kBadInput);
+  } catch (const std::bad_alloc&) {
+    return report("out of memory", kBroken);
+  } catch (const std::exception& error) {
+    return report(error.what(), kBroken);
+  }
+}
+
+}  // namespace ulp
