@@ -3,7 +3,7 @@
 # make demo    see it work: formats, and a network trained on Fashion-MNIST (a few minutes)
 # make slow    the exhaustive tests over all 2^32 floats (ten to fifteen minutes on two cores)
 # make bench   benchmarks, as ratios measured in one run
-# make check   formatting and layering
+# make check   formatting, layering, names
 # make asan | tsan   the tests under sanitizers
 # make cuda    compile the device side (needs nvcc)
 # make tidy    clang-tidy
@@ -52,7 +52,8 @@ check: packages
 	@$(PACKAGES) tools/packages-check.txt
 	@tools/check_format
 	@tools/check_layers
-	@echo "formatting and layering: fine"
+	@tools/check_types
+	@echo "formatting, layering and names: fine"
 
 asan tsan: packages
 	@cmake --preset $@ $(CMAKE_FLAGS) > build/configure-$@.log 2>&1 || (cat build/configure-$@.log; exit 1)

@@ -17,9 +17,9 @@
 #include "bench/timing.h"
 #include "ulp/base/parallel.h"
 #include "ulp/precision/promotion.h"
-#include "ulp/train/engine.h"
-#include "ulp/train/init.h"
-#include "ulp/train/ranges.h"
+#include "ulp/run/ranges.h"
+#include "ulp/runtime/init.h"
+#include "ulp/session/engine.h"
 
 namespace ulp {
 namespace {

@@ -19,9 +19,9 @@
 #include "bench/timing.h"
 #include "ulp/base/parallel.h"
 #include "ulp/data/loader.h"
-#include "ulp/train/engine.h"
-#include "ulp/train/init.h"
-#include "ulp/train/profile.h"
+#include "ulp/runtime/init.h"
+#include "ulp/session/engine.h"
+#include "ulp/session/profile.h"
 
 namespace ulp {
 namespace {

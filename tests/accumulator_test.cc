@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "tests/harness.h"
+#include "tests/support/harness.h"
+#include "tests/support/node_runner.h"
 #include "ulp/backend/cpu/cpu.h"
 #include "ulp/backend/cpu/narrow_loops.h"
 #include "ulp/backend/ref/reference.h"
-#include "ulp/backend/runner.h"
 #include "ulp/base/error.h"
 #include "ulp/base/parallel.h"
 #include "ulp/graph/builder.h"

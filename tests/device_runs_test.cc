@@ -9,15 +9,15 @@
 #include <string_view>
 #include <vector>
 
-#include "tests/apart.h"
-#include "tests/conformance.h"
-#include "tests/first_step.h"
-#include "tests/harness.h"
-#include "ulp/data/temp.h"
-#include "ulp/train/safetensors.h"
-#include "ulp/train/sensitivity.h"
-#include "ulp/train/setup.h"
-#include "ulp/train/trainer.h"
+#include "tests/conformance/conformance.h"
+#include "tests/conformance/first_step.h"
+#include "tests/support/fake_device.h"
+#include "tests/support/harness.h"
+#include "tests/support/temp.h"
+#include "ulp/io/safetensors.h"
+#include "ulp/run/sensitivity.h"
+#include "ulp/run/setup.h"
+#include "ulp/run/trainer.h"
 
 namespace ulp {
 namespace {

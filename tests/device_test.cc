@@ -10,20 +10,20 @@
 #include <string>
 #include <vector>
 
-#include "tests/apart.h"
-#include "tests/harness.h"
+#include "tests/support/fake_device.h"
+#include "tests/support/harness.h"
+#include "tests/support/temp.h"
 #include "ulp/base/error.h"
-#include "ulp/data/temp.h"
 #include "ulp/lab/update_bench.h"
-#include "ulp/train/checkpoint.h"
-#include "ulp/train/engine.h"
-#include "ulp/train/init.h"
-#include "ulp/train/scaling.h"
+#include "ulp/run/checkpoint.h"
+#include "ulp/run/scaling.h"
+#include "ulp/runtime/init.h"
+#include "ulp/session/engine.h"
 
 namespace ulp {
 namespace {
 
-using Judgement = EngineOptions::FusedJudgement;
+using Judgement = EngineOptions::FusedOverflow;
 using Known = Engine::Known;
 
 constexpr size_t kImage = 3 * 8 * 8;
@@ -206,7 +206,7 @@ TEST(Device, FusedBackwardGivesTheSameBits) {
   made.clip_norm = 0;
   // Put back where the verdict is against the step.
   made.precision.policy = "amp:fp16";
-  made.fused_judgement = Judgement::snapshot;
+  made.fused_overflow_of = Judgement::snapshot;
   made.may_skip = [](auto&&...) { return true; };
   EXPECT_EQ(expect_same(made, {kOverflowing, Known::accepts_no_overflow}), 1u);
 }
@@ -218,7 +218,7 @@ TEST(Device, FormatsChangeWithTheSameBits) {
       EngineOptions made = options("cpu", weight == std::string("fp32") ? "master" : "stochastic", weight);
       made.precision.policy = "size:0.7";
       made.fused_backward = fused;
-      made.fused_judgement = Judgement::snapshot;
+      made.fused_overflow_of = Judgement::snapshot;
       made.may_skip = [](auto&&...) { return true; };
       expect_same(made, {std::vector<float>(6, 16.0f), Known::accepts_no_overflow, true});
     }

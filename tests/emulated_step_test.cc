@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/harness.h"
+#include "tests/support/harness.h"
 #include "ulp/backend/emulated/emulated.h"
 
 namespace ulp {
@@ -87,9 +87,9 @@ std::vector<TensorFormat> forward_and_grad(const Graph& graph, const std::string
 int count_joined(const Plan& plan) {
   int joined = 0;
   for (size_t i = 0; i < plan.steps().size(); ++i) {
-    const bool pair = plan.steps()[i].joined != nullptr;
+    const bool pair = plan.steps()[i].merged_task != nullptr;
     joined += pair;
-    EXPECT_EQ(pair, i + 1 < plan.steps().size() && plan.steps()[i + 1].done_before);
+    EXPECT_EQ(pair, i + 1 < plan.steps().size() && plan.steps()[i + 1].merged);
   }
   return joined;
 }
@@ -111,7 +111,7 @@ TEST(EmulatedStep, JoinedStepsChangeNoBit) {
     const std::vector<TensorFormat> formats = forward_and_grad(graph, tried.forward, tried.grad);
     PlanOptions joined, apart;
     joined.backend = apart.backend = &emulated_backend();
-    apart.join = false;
+    apart.merge = false;
     EXPECT_GE(count_joined(Plan(graph, formats, joined)), 10);
     EXPECT_EQ(count_joined(Plan(graph, formats, apart)), 0);
     const harness::Trained first = run_plan(tried.made, formats, joined, 0xFF),
@@ -138,12 +138,12 @@ TEST(EmulatedStep, JoinsMostNormsOfModels) {
     options.backend = &emulated_backend();
     const Plan joined(made.net.graph, formats, options);
     EXPECT_GE(count_joined(joined), tried.least);
-    options.join = false;
+    options.merge = false;
     const Plan apart(made.net.graph, formats, options);
     EXPECT_LE(static_cast<double>(joined.step_bytes()), 1.02 * static_cast<double>(apart.step_bytes()));
     options.tight = true;
     const Plan least(made.net.graph, formats, options);
-    options.join = true;
+    options.merge = true;
     const Plan tight(made.net.graph, formats, options);
     EXPECT_LE(tight.step_bytes(), least.step_bytes());
     EXPECT_GE(count_joined(tight), tried.least / 2);
@@ -162,8 +162,8 @@ struct Ranges {
   // But for what it prepares for others.
   Ranges(const Plan& plan, size_t number) {
     const PlanStep& step = plan.steps()[number];
-    if (step.done_before) return;
-    for (size_t i = number; i <= number + (step.joined != nullptr ? 1 : 0); ++i) {
+    if (step.merged) return;
+    for (size_t i = number; i <= number + (step.merged_task != nullptr ? 1 : 0); ++i) {
       const PlanStep& one = plan.steps()[i];
       for (const auto* nodes : {&one.roots, &one.inlined}) {
         for (const NodeId id : *nodes) {
@@ -230,16 +230,16 @@ TEST(EmulatedStep, StepsBesideOthersDoNotMeetThem) {
     options.fused_backward = tried.fused_backward;
     options.micro_batches = tried.micro_batches;
     const Plan plan(graph, formats, options);
-    options.beside = false;
+    options.overlap = false;
     const Plan apart(graph, formats, options);
     int beside = 0, early = 0;
     for (size_t i = 0; i < plan.steps().size(); ++i) {
-      EXPECT_EQ(apart.steps()[i].until, 0);
+      EXPECT_EQ(apart.steps()[i].live_until, 0);
       const PlanStep& step = plan.steps()[i];
       if (step.preparation != nullptr) {
         const Ranges prepared = Ranges::prepared_by(plan, i);
         const auto needed = static_cast<size_t>(step.prepares.front());
-        EXPECT_FALSE(step.done_before);
+        EXPECT_FALSE(step.merged);
         EXPECT_FALSE(prepared.written.empty());
         for (size_t other = i; other < needed; ++other) {
           ++early;
@@ -249,7 +249,7 @@ TEST(EmulatedStep, StepsBesideOthersDoNotMeetThem) {
         EXPECT_EQ(step.phase, plan.steps()[needed].phase);
       }
       const Ranges mine(plan, i);
-      for (size_t other = i + 1; static_cast<int>(other) < plan.steps()[i].until; ++other) {
+      for (size_t other = i + 1; static_cast<int>(other) < plan.steps()[i].live_until; ++other) {
         ++beside;
         EXPECT_FALSE(mine.disturbs(Ranges(plan, other))) << i << " and " << other;
         EXPECT_TRUE(
@@ -260,13 +260,13 @@ TEST(EmulatedStep, StepsBesideOthersDoNotMeetThem) {
     EXPECT_GE(beside, tried.least);
     EXPECT_GE(early, tried.least > 0 ? 2 : 0);
     EXPECT_LE(static_cast<double>(plan.step_bytes()), 1.02 * static_cast<double>(apart.step_bytes()));
-    options.beside = true;
+    options.overlap = true;
     options.tight = true;
     const Plan tight(graph, formats, options);
     Backend alone = emulated_backend();
     alone.make_preparation = nullptr;
     options.backend = &alone;
-    options.beside = false;
+    options.overlap = false;
     EXPECT_LE(tight.step_bytes(), Plan(graph, formats, options).step_bytes());
   }
 }

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/oracle.h"
+#include "tests/support/oracle.h"
 #include "ulp/base/error.h"
 #include "ulp/base/parallel.h"
 #include "ulp/numeric/codec.h"

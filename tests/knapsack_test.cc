@@ -26,8 +26,9 @@
 #include "ulp/numeric/scalar.h"
 #include "ulp/precision/assignment.h"
 #include "ulp/precision/candidates.h"
-#include "ulp/train/engine.h"
-#include "ulp/train/executor.h"
+#include "ulp/runtime/executor.h"
+#include "ulp/runtime/registry.h"
+#include "ulp/session/engine.h"
 
 namespace ulp {
 namespace {

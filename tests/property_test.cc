@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/oracle.h"
+#include "tests/support/oracle.h"
 #include "ulp/base/error.h"
 #include "ulp/numeric/codec.h"
 #include "ulp/numeric/simd.h"

@@ -1,6 +1,6 @@
 // Random graphs in random formats: the plan, with whatever it fuses, moves and overwrites, against the nodes one by one, bit for
 // bit. Seeds are fixed, so a failure comes back; it prints its seed and the graph's nodes.
-#include "tests/random_graph.h"
+#include "tests/support/random_graph.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/harness.h"
+#include "tests/support/harness.h"
 #include "ulp/base/error.h"
 #include "ulp/base/parallel.h"
 #include "ulp/graph/ops.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/harness.h"
+#include "tests/support/harness.h"
 #include "ulp/base/parallel.h"
 
 namespace ulp {

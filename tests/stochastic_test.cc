@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/oracle.h"
+#include "tests/support/oracle.h"
 #include "ulp/base/parallel.h"
 #include "ulp/numeric/codec.h"
 #include "ulp/numeric/simd.h"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/apart.h"
+#include "tests/support/fake_device.h"
 #include "ulp/lab/step_bench.h"
 #include "ulp/lab/update_bench.h"
 

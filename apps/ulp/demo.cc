@@ -15,7 +15,7 @@
 #include "apps/ulp/text.h"
 #include "ulp/numeric/quality.h"
 #include "ulp/numeric/storage.h"
-#include "ulp/train/trainer.h"
+#include "ulp/run/trainer.h"
 
 namespace ulp {
 namespace {

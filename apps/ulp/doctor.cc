@@ -5,7 +5,7 @@
 
 #include "apps/ulp/commands.h"
 #include "apps/ulp/text.h"
-#include "ulp/train/checkup.h"
+#include "ulp/doctor/checkup.h"
 
 namespace ulp {
 namespace {

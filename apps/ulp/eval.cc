@@ -7,7 +7,7 @@
 #include "apps/ulp/commands.h"
 #include "apps/ulp/text.h"
 #include "ulp/base/error.h"
-#include "ulp/train/trainer.h"
+#include "ulp/run/trainer.h"
 
 namespace ulp {
 namespace {

@@ -12,7 +12,7 @@
 #include "ulp/base/file.h"
 #include "ulp/base/parallel.h"
 #include "ulp/lab/pareto_report.h"
-#include "ulp/train/setup.h"
+#include "ulp/run/setup.h"
 
 namespace ulp {
 namespace {

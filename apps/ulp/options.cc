@@ -1,5 +1,7 @@
 #include "apps/ulp/options.h"
 
+#include "apps/ulp/environment.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,8 +27,7 @@ RunConfig RunOptions::settings() const {
   }
   apply_level(config, level);
   // What the environment chooses is part of the run, and its file alone must repeat it.
-  if (const char* kernels = std::getenv("ULP_KERNELS"); kernels != nullptr && config.kernels.empty())
-    config.kernels = kernels;
+  if (config.kernels.empty()) config.kernels = kernels_of_environment();
   return config;
 }
 

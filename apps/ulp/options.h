@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "ulp/train/config.h"
+#include "ulp/run/config.h"
 
 namespace ulp {
 

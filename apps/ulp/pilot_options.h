@@ -5,7 +5,7 @@
 #include <string>
 
 #include "apps/ulp/options.h"
-#include "ulp/train/sensitivity.h"
+#include "ulp/run/sensitivity.h"
 
 namespace ulp {
 

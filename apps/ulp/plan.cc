@@ -13,9 +13,9 @@
 #include "ulp/base/error.h"
 #include "ulp/base/file.h"
 #include "ulp/precision/policy.h"
-#include "ulp/train/config.h"
-#include "ulp/train/engine.h"
-#include "ulp/train/setup.h"
+#include "ulp/run/config.h"
+#include "ulp/run/setup.h"
+#include "ulp/session/engine.h"
 
 namespace ulp {
 namespace {
@@ -103,7 +103,7 @@ void print_steps(const Plan& plan) {
              "computed inside (and which kernels declined)");
   for (const PlanStep& step : plan.steps()) {
     const Node& root = plan.graph()[step.roots[0]];
-    std::string inside = step.done_before ? "(in the step before)" : "";
+    std::string inside = step.merged ? "(in the step before)" : "";
     for (const NodeId id : step.inlined) inside += (inside.empty() ? "" : ", ") + plan.graph()[id].name;
     const std::string name =
         step.roots.size() == 1 ? root.name : fmt::format("{} and {} more", root.name, step.roots.size() - 1);
@@ -191,7 +191,7 @@ void plan_command(PlanCommandOptions& options) {
   find_config_field("clip_norm").check(config);
   options.engine.clip_norm = config.clip_norm;
   options.engine.fused_backward = config.fused_backward;
-  options.engine.fused_judgement = fused_judgement(config);
+  options.engine.fused_overflow_of = fused_overflow_of(config);
   options.engine.may_skip = may_skip(config);
   options.engine.workspace = static_cast<size_t>(config.workspace);
   find_config_field("tensor_core").set(config, options.tensor_core, "--tensor-core");

@@ -8,7 +8,7 @@
 namespace ulp {
 namespace {
 
-using Judgement = EngineOptions::FusedJudgement;
+using Judgement = EngineOptions::FusedOverflow;
 
 // With what aligning each tensor adds.
 std::string per_parameter(const Engine& engine) {
@@ -29,14 +29,14 @@ std::string per_parameter(const Engine& engine) {
 std::string fused_line(EngineOptions options, std::string_view name, bool fused, Judgement judgement,
                        bool judged) {
   options.fused_backward = fused;
-  options.fused_judgement = judgement;
+  options.fused_overflow_of = judgement;
   options.may_skip = [judged](auto&&...) { return judged; };
   if (judgement == Judgement::snapshot) options.clip_norm = 0;
   const Engine engine(options);
   std::string extra = "none";
   if (engine.makes_gradients_twice()) {
     const Graph& graph = engine.graph();
-    const uint64_t again = multiply_adds(graph, Phase::again);
+    const uint64_t again = multiply_adds(graph, Phase::recompute);
     const uint64_t once = multiply_adds(graph, Phase::forward) + multiply_adds(graph, Phase::backward);
     extra = again == 0 ? "sums are rounded twice"
                        : fmt::format("{:.2f} G multiply-adds more, {:.0f}% of a step's",

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "ulp/train/engine.h"
+#include "ulp/session/engine.h"
 
 namespace ulp {
 

@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "apps/ulp/commands.h"
+#include "apps/ulp/environment.h"
 #include "ulp/base/error.h"
 
 namespace {
@@ -69,6 +70,7 @@ void run(int argc, char** argv) {
   ulp::add_sweep_command(program);
   ulp::add_tune_command(program);
   check_command(program, argc, argv);
+  ulp::apply_environment();
   try {
     program.parse(argc, argv);
   } catch (const CLI::Success& done) {

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "apps/ulp/text.h"
+#include "ulp/doctor/checkup.h"
 
 namespace ulp {
 namespace {
@@ -218,6 +219,8 @@ void Progress::on_checkpoint(const std::string& path, uint64_t) { checkpoint_ = 
 void Progress::on_done(const DoneReport& r) {
   print(done_text(r) + (checkpoint_.empty() ? "" : "\ncheckpoint: " + checkpoint_));
 }
+
+void Progress::on_trouble(const std::string& folder) { on_note(doctor_report(folder)); }
 
 void Progress::on_note(const std::string& text) { print(text); }
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "ulp/train/observer.h"
+#include "ulp/run/observer.h"
 
 namespace ulp {
 
@@ -76,6 +76,7 @@ class Progress : public Observer {
   void on_epoch(const EpochReport& report) override;
   void on_checkpoint(const std::string& path, uint64_t step) override;
   void on_done(const DoneReport& report) override;
+  void on_trouble(const std::string& folder) override;
   void on_note(const std::string& text) override;
 
  private:

@@ -9,7 +9,7 @@
 #include "apps/ulp/commands.h"
 #include "apps/ulp/text.h"
 #include "ulp/base/error.h"
-#include "ulp/data/npy.h"
+#include "ulp/io/npy.h"
 #include "ulp/numeric/quality.h"
 #include "ulp/numeric/simd.h"
 #include "ulp/numeric/storage.h"

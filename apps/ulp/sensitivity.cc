@@ -10,8 +10,8 @@
 #include "ulp/base/error.h"
 #include "ulp/base/parallel.h"
 #include "ulp/precision/demote.h"
-#include "ulp/train/sensitivity.h"
-#include "ulp/train/setup.h"
+#include "ulp/run/sensitivity.h"
+#include "ulp/run/setup.h"
 
 namespace ulp {
 namespace {

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "apps/ulp/commands.h"
+#include "apps/ulp/environment.h"
 #include "apps/ulp/job_progress.h"
 #include "apps/ulp/text.h"
 #include "ulp/base/error.h"
@@ -101,8 +102,7 @@ void write_report(const SweepOptions& options, const std::vector<SweepRun>& runs
 void sweep_command(const SweepOptions& options) {
   if (options.jobs < 1) fail("sweep", "--jobs is {}; it must be a whole number from 1", options.jobs);
   if (options.dry_run && options.report) fail("sweep", "--dry-run and --report exclude each other");
-  const char* const kernels = std::getenv("ULP_KERNELS");
-  const std::vector<SweepRun> runs = load_sweep(options.file, kernels == nullptr ? "" : kernels);
+  const std::vector<SweepRun> runs = load_sweep(options.file, kernels_of_environment());
   const std::string out = folder_of(options);
   const JobList list = make_jobs(runs, out);
   // Before anything runs: a folder that holds another run is found now.

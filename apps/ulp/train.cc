@@ -1,6 +1,5 @@
 // `ulp train`: a training run from flags or a file, or one that goes on.
 #include <atomic>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 
@@ -10,7 +9,7 @@
 #include "apps/ulp/stop.h"
 #include "apps/ulp/text.h"
 #include "ulp/base/error.h"
-#include "ulp/train/trainer.h"
+#include "ulp/run/trainer.h"
 
 namespace ulp {
 namespace {
@@ -35,8 +34,6 @@ RunConfig resumed_config(const TrainOptions& options) {
     fail("train", "{} holds no run: there is no {}", options.resume, file.string());
   }
   RunConfig config = load_config(file.string());
-  // Kernels differ in bits: those of the run count, not those of this shell.
-  unsetenv("ULP_KERNELS");
   // The folder may have moved since.
   config.out = options.resume;
   return config;

@@ -162,8 +162,8 @@ RunConfig pilot_config(const TuneOptions& options, RunConfig config, const RunIn
 
 // The runs to compare. fp32 is first, since the others are worth nothing without it.
 struct Pilots {
-  JobList list;               // fp32, then each ratio
-  std::vector<Pilot> pilots;  // each ratio
+  JobList list;                   // fp32, then each ratio
+  std::vector<TunePilot> pilots;  // each ratio
 };
 
 Pilots make_pilots(const RunConfig& pilot, const std::vector<double>& ratios, const RunInput& input) {
@@ -183,7 +183,7 @@ Pilots make_pilots(const RunConfig& pilot, const std::vector<double>& ratios, co
   return made;
 }
 
-void print_pilots(const std::vector<Pilot>& pilots, const RunResult& fp32, const RunPlan& fp32_plan,
+void print_pilots(const std::vector<TunePilot>& pilots, const RunResult& fp32, const RunPlan& fp32_plan,
                   uint64_t all_high) {
   TextTable table;
   table.columns = {{"r"},    {"planned aggregate %"}, {"measured low %"}, {"planned peak"}, {"best acc %"},
@@ -193,7 +193,7 @@ void print_pilots(const std::vector<Pilot>& pilots, const RunResult& fp32, const
   };
   table.rows.push_back({"fp32", relative(fp32_plan), share_cell(0), bytes_cell(fp32_plan.peak_bytes),
                         share_cell(fp32.best_acc), "", "0", fp32.diverged ? "diverged" : ""});
-  for (const Pilot& pilot : pilots) {
+  for (const TunePilot& pilot : pilots) {
     const bool done = pilot.finished;
     table.rows.push_back({fmt::format("{}", pilot.ratio), relative(pilot.plan),
                           done ? share_cell(pilot.low_ratio) : "-", bytes_cell(pilot.plan.peak_bytes),
@@ -229,7 +229,7 @@ void tune_drop(const TuneOptions& options, const RunConfig& config) {
     const std::string& folder = made.list.jobs[i + 1].config.out;
     if (failures.contains(folder)) continue;
     const RunResult result = read_result(folder);
-    Pilot& one = made.pilots[i];
+    TunePilot& one = made.pilots[i];
     one.finished = true;
     one.diverged = result.diverged;
     one.best_acc = result.best_acc;

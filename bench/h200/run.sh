@@ -64,7 +64,7 @@ step() { # FILE MODEL BATCH POLICY MORE...
 
 run_bits() {
   local found=0 program
-  for program in numeric_bits division_check convert_check products_check stencil_check pointwise_check direct_check cuda_conformance cuda_first_step; do
+  for program in numeric_bits division_check convert_check products_check conv_igemm_check pointwise_check conv_simt_check cuda_conformance cuda_first_step; do
     [ -x "$bin/$program" ] || continue
     found=1
     try bits.log "$bin/$program"
@@ -89,8 +89,8 @@ run_sanitize() {
       sanitized "$tool-step-${policy/:/-}" "$tool" --kernel-name kns=ulp "$bin/ulp" bench step --device cuda --model resnet20 --batch 16 \
         --policy "$policy" --warmup-steps 1 --steps 1 --profile-steps 0 --no-ceilings
     done
-    sanitized "$tool-stencil" "$tool" "$bin/stencil_check" --every 31
-    sanitized "$tool-direct" "$tool" "$bin/direct_check" --every 37
+    sanitized "$tool-conv_igemm" "$tool" "$bin/conv_igemm_check" --every 31
+    sanitized "$tool-direct" "$tool" "$bin/conv_simt_check" --every 37
     sanitized "$tool-pointwise" "$tool" "$bin/pointwise_check"
   done
 }

@@ -1,5 +1,5 @@
 // The backend of a machine with a GPU.
-#include "tests/conformance.h"
+#include "tests/conformance/conformance.h"
 #include "ulp/backend/cuda/cuda.h"
 
 namespace ulp::conformance {

@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "ulp/backend/cuda/convert.h"
-#include "ulp/backend/cuda/operands.h"
-#include "ulp/backend/cuda/runtime.h"
+#include "ulp/backend/cuda/access/convert.h"
+#include "ulp/backend/cuda/access/operands.h"
+#include "ulp/backend/cuda/runtime/runtime.h"
 #include "ulp/base/parallel.h"
 #include "ulp/base/philox.h"
 #include "ulp/numeric/codec.h"
@@ -142,7 +142,7 @@ class Check {
     ReadView view;
     view.stored = stored_view(Plain{format}, Overflow::saturate, count);
     view.stored.codes = codes_.data();
-    ulp::cuda::decode(view, state(), Rows::all(count), Target::fp32, out_.data(), space_.data(), nullptr);
+    ulp::cuda::decode(view, state(), Rows::all(count), PlainType::fp32, out_.data(), space_.data(), nullptr);
     gpu().download(read_.bytes(), out_.data(), 4 * count);
     verdict(std::memcmp(values_.bytes(), read_.bytes(), 4 * count) == 0, "every code of " + what);
   }
@@ -179,7 +179,7 @@ class Check {
     fetch(made_.bytes(), codes_, bytes);
     ReadView read;
     read.stored = view.stored;
-    ulp::cuda::decode(read, state(), Rows::all(n_), Target::fp32, out_.data(), space_.data(), nullptr);
+    ulp::cuda::decode(read, state(), Rows::all(n_), PlainType::fp32, out_.data(), space_.data(), nullptr);
     fetch(read_.bytes(), out_, 4 * n_);
     if (rounds) {
       ReadView rounded;
@@ -190,7 +190,7 @@ class Check {
       rounded.number = rounding.key.tensor;
       rounded.operand = view.stored.codec;
       rounded.stats = stats() + 1;
-      ulp::cuda::decode(rounded, state(), Rows::all(n_), Target::fp32, rounds_.data(), space_.data(),
+      ulp::cuda::decode(rounded, state(), Rows::all(n_), PlainType::fp32, rounds_.data(), space_.data(),
                         nullptr);
       fetch(rounded_.bytes(), rounds_, 4 * n_);
     }
@@ -267,14 +267,15 @@ void speed() {
       rounding.operand = view.stored.codec;
       rounding.stats = view.stats;
       line(fmt::format("round fp32 to fp32, {} {}", name, round_name(mode)), 8, seconds([&] {
-             ulp::cuda::decode(rounding, step, Rows::all(n), Target::fp32, to.data(), space.data(), nullptr);
+             ulp::cuda::decode(rounding, step, Rows::all(n), PlainType::fp32, to.data(), space.data(),
+                               nullptr);
            }));
     }
     ReadView view;
     view.stored = stored_view(parse_storage(name), Overflow::saturate, n);
     view.stored.codes = codes.data();
     line(fmt::format("decode {} to fp32", name), 4 + static_cast<double>(view.stored.bits) / 8, seconds([&] {
-           ulp::cuda::decode(view, step, Rows::all(n), Target::fp32, to.data(), space.data(), nullptr);
+           ulp::cuda::decode(view, step, Rows::all(n), PlainType::fp32, to.data(), space.data(), nullptr);
          }));
   }
 }

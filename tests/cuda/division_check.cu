@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "ulp/backend/cuda/update_unchecked.h"
+#include "ulp/backend/cuda/optimizer/update_unchecked.h"
 
 namespace ulp::cuda {
 namespace {

@@ -1,6 +1,6 @@
 // Kernels of batch norms and activations on a GPU, one by one: in graphs of 20 launches, as in training, as shares of the rate of a copy in the
-// same run; the general kernels beside those of channelwise.h, whose results are compared; then reductions with the passes that use them, in two
-// launches and joined in one (channelwise_joined.h), whose results must be the same. "cold": tensors come from memory; "hot": the
+// same run; the general kernels beside those of batchnorm.h, whose results are compared; then reductions with the passes that use them, in two
+// launches and joined in one (batchnorm_grid.h), whose results must be the same. "cold": tensors come from memory; "hot": the
 // same ones again and again, from the cache as far as they fit.
 //   norm_speed [only shapes whose name has this in it [only formats whose name has this in it]]
 #include <cuda_runtime_api.h>
@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
-#include "ulp/backend/cuda/channelwise_joined.h"
-#include "ulp/backend/cuda/operands.h"
-#include "ulp/backend/cuda/pipeline.h"
-#include "ulp/backend/cuda/runtime.h"
+#include "ulp/backend/cuda/access/operands.h"
+#include "ulp/backend/cuda/batchnorm/batchnorm_grid.h"
+#include "ulp/backend/cuda/elementwise/fused_elementwise.h"
+#include "ulp/backend/cuda/runtime/runtime.h"
 #include "ulp/base/philox.h"
 #include "ulp/numeric/codec.h"
 #include "ulp/numeric/storage.h"
@@ -230,9 +230,9 @@ class Bench {
     return made;
   }
 
-  PipelineCall call(const std::string& pattern, const std::vector<const Pieces*>& leaves, size_t set,
-                    bool general) {
-    PipelineCall made;
+  FusedCall call(const std::string& pattern, const std::vector<const Pieces*>& leaves, size_t set,
+                 bool general) {
+    FusedCall made;
     made.state = state_->as<StepState>();
     made.elements = elements_;
     made.general = general;
@@ -279,9 +279,9 @@ class Bench {
     return made;
   }
 
-  static PipelineLaunch find(const std::string& pattern) {
+  static FusedLaunch find(const std::string& pattern) {
     for (const auto search : {find_elementwise, find_elementwise_grad, find_reduction}) {
-      if (const PipelineLaunch launch = search(pattern)) return launch;
+      if (const FusedLaunch launch = search(pattern)) return launch;
     }
     return nullptr;
   }
@@ -326,7 +326,7 @@ class Bench {
     double seconds[2][2];
     for (const bool general : {true, false}) {
       for (const bool hot : {false, true}) {
-        std::vector<PipelineCall> calls;
+        std::vector<FusedCall> calls;
         for (size_t s = 0; s < sets_; ++s) calls.push_back(call(pattern, leaves, hot ? 0 : s, general));
         seconds[general ? 0 : 1][hot ? 1 : 0] = seconds_of(
             20, [&](int i) { find(pattern)(calls[static_cast<size_t>(i) % sets_], the_stream()); });
@@ -343,7 +343,7 @@ class Bench {
 
   // What a reduction makes is what the pass reads.
   struct Pair {
-    PipelineCall first, second;
+    FusedCall first, second;
   };
   Pair calls(const std::string& first, const std::vector<const Pieces*>& first_leaves,
              const std::string& second, const std::vector<const Pieces*>& second_leaves, size_t set) {

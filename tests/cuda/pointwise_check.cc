@@ -15,9 +15,9 @@
 
 #include "tests/cuda/codes.h"
 #include "tests/cuda/products_tools.h"
-#include "ulp/backend/cuda/pointwise.h"
-#include "ulp/backend/cuda/stencil.h"
-#include "ulp/backend/cuda/stencil_grad.h"
+#include "ulp/backend/cuda/conv/pointwise.h"
+#include "ulp/backend/cuda/igemm/conv_igemm.h"
+#include "ulp/backend/cuda/igemm/conv_wgrad.h"
 
 namespace ulp::cuda {
 namespace {
@@ -69,7 +69,7 @@ class Bench {
 
   // Tiles of so many pixels, or what is best. False where they do not fit.
   bool cut(uint32_t tile) {
-    const uint32_t processors = stencil_processors();
+    const uint32_t processors = igemm_processors();
     if (weights_) {
       grad_ = make_point_grad_tiling(work_.pixels, work_.c, work_.k, work_.a.bytes(), work_.b.bytes(),
                                      processors);
@@ -364,7 +364,7 @@ void time_all() {
 
 int main(int argc, char** argv) {
   try {
-    if (ulp::cuda::stencil_processors() == 0) ulp::fail("pointwise_check", "not for this GPU");
+    if (ulp::cuda::igemm_processors() == 0) ulp::fail("pointwise_check", "not for this GPU");
     if (argc > 1 && std::string_view(argv[1]) == "--speed") {
       ulp::cuda::time_all();
     } else {

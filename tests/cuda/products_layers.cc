@@ -6,9 +6,9 @@
 
 #include "tests/cuda/products_naive.h"
 #include "tests/cuda/products_tools.h"
-#include "ulp/backend/cuda/convert.h"
-#include "ulp/backend/cuda/gather.h"
-#include "ulp/backend/cuda/operands.h"
+#include "ulp/backend/cuda/access/convert.h"
+#include "ulp/backend/cuda/access/operands.h"
+#include "ulp/backend/cuda/library/im2col.h"
 
 namespace ulp::cuda {
 namespace {
@@ -139,8 +139,8 @@ void time_as_matrix(const Network& net, const ConvShape& s) {
   view.codes = static_cast<uint8_t*>(x.get());
   const double gathering = recorded_milliseconds(
       [&] {
-        gather_windows(view, window, 0, static_cast<uint64_t>(s.n), u(padded), Target::bf16, gathered.get(),
-                       stream());
+        gather_windows(view, window, 0, static_cast<uint64_t>(s.n), u(padded), PlainType::bf16,
+                       gathered.get(), stream());
       },
       10);
   std::string line = fmt::format("TIME {} {} {} as matrices: gathering {:.4f} ms", net.name, net.batch,

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "ulp/backend/cuda/convolution.h"
-#include "ulp/backend/cuda/product.h"
+#include "ulp/backend/cuda/library/cublaslt_matmul.h"
+#include "ulp/backend/cuda/library/cudnn_conv.h"
 
 namespace ulp::cuda {
 

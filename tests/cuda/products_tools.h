@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "tests/cuda/memory.h"
-#include "ulp/backend/cuda/convolution.h"
-#include "ulp/backend/cuda/product.h"
+#include "ulp/backend/cuda/library/cublaslt_matmul.h"
+#include "ulp/backend/cuda/library/cudnn_conv.h"
 #include "ulp/base/error.h"
 
 namespace ulp::cuda {

@@ -34,7 +34,7 @@ struct ProductUnits {
   bool tensor_core = true;
   bool tf32 = false;        // for fp32 and S2FP8, whose numbers it cuts to 10 bits
   bool fp8_native = false;  // forward, for operands in e4m3, summed in fewer bits
-  bool seldom = false;      // few steps run the plan: a unit that starts at once rather than the fastest
+  bool cold_shape = false;  // few steps run the plan: a unit that starts at once rather than the fastest
 
   bool operator==(const ProductUnits&) const = default;
 };
@@ -127,7 +127,7 @@ class Task {
 
 struct KernelDef {
   std::string_view op;    // the operator of the root
-  std::string_view name;  // "onednn", "pipeline", "reference" ...
+  std::string_view name;  // "onednn", "fused", "reference" ...
   // Why it cannot take the problem; "" where it can.
   std::string (*why_not)(const Problem& problem);
   std::unique_ptr<Task> (*make)(const Problem& problem);
@@ -135,7 +135,7 @@ struct KernelDef {
   bool in_place = false;
   // On a device that can do two things at once it may run beside the steps after it, while nothing reads what it writes or overwrites
   // what it reads.
-  bool beside = false;
+  bool side_stream = false;
 };
 
 // For kernels that say no more than this: why they decline inlined nodes, or also several roots.
@@ -163,22 +163,21 @@ struct Backend {
   // Of a device that is not the host: a task, without a workspace, that sets StepState::skip in the device's memory, to
   // which RunContext::state leads, where one of these tensors has overflowed or become NaN, or the first of the sums is
   // not finite.
-  std::unique_ptr<Task> (*make_judge)(const PlanContext& plan, std::span<const TensorId> gradients,
-                                      TensorId sums) = nullptr;
+  std::unique_ptr<Task> (*make_found_inf)(const PlanContext& plan, std::span<const TensorId> gradients,
+                                          TensorId sums) = nullptr;
   // Makes a task, without a workspace, that prepares for these all at once (Task::prepared), which must outlive it. Null: each
   // prepares for itself.
   std::unique_ptr<Task> (*make_preparation)(std::span<Task* const> tasks) = nullptr;
   // Makes a task that does what these two do one right after the other, with the same bits, and may write the second's results while it still reads the
   // first's tensors, each element of its own after it is read; they must outlive it. Null where it cannot.
-  std::unique_ptr<Task> (*make_joined)(Task& first, Task& second) = nullptr;
+  std::unique_ptr<Task> (*make_merged)(Task& first, Task& second) = nullptr;
 };
 
 inline Device& device_of(const Backend& backend) {
   return backend.device == nullptr ? host_device() : *backend.device;
 }
 
-// Which kernel a user wants for which operator: "conv2d=reference,relu=pipeline", "*=reference", "" for the best.
-// From --kernels, or the environment variable ULP_KERNELS.
+// Which kernel a user wants for which operator: "conv2d=reference,relu=fused", "*=reference", "" for the best.
 class KernelChoice {
  public:
   KernelChoice() = default;

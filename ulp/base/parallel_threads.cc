@@ -2,7 +2,6 @@
 // not instrumented). Threads start and end with each loop.
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <thread>
 #include <vector>
 
@@ -11,11 +10,7 @@
 namespace ulp {
 namespace {
 
-int default_threads() {
-  const char* wanted = std::getenv("OMP_NUM_THREADS");
-  const int n = wanted ? std::atoi(wanted) : static_cast<int>(std::thread::hardware_concurrency());
-  return std::max(1, n);
-}
+int default_threads() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
 std::atomic<int> threads_in_use{default_threads()};
 

@@ -1,8 +1,8 @@
 // CIFAR's layout, through files written here, whole and damaged.
 #include <gtest/gtest.h>
 
+#include "tests/support/temp.h"
 #include "ulp/data/readers.h"
-#include "ulp/data/temp.h"
 
 namespace ulp {
 namespace {

@@ -131,6 +131,11 @@ void check_part(const ImageSet& set, std::string_view part, const Examples& exam
   }
 }
 
+std::string& data_root() {
+  static std::string folder;
+  return folder;
+}
+
 }  // namespace
 
 std::span<const DatasetInfo> datasets() { return table(); }
@@ -144,6 +149,8 @@ const DatasetInfo& find_dataset(std::string_view name) {
   fail("data", "unknown data set '{}'; known: {}", name, known);
 }
 
+void set_data_root(std::string folder) { data_root() = std::move(folder); }
+
 DatasetPlace locate(const DatasetInfo& info, const std::string& data_dir) {
   if (info.marker.empty()) return {"", {}, {}};
   std::vector<std::string> folders;
@@ -154,8 +161,7 @@ DatasetPlace locate(const DatasetInfo& info, const std::string& data_dir) {
     add_below(data_dir);
     folders.push_back(data_dir);
   } else {
-    const char* const root = std::getenv("ULP_DATA");
-    if (root && *root) add_below(root);
+    if (!data_root().empty()) add_below(data_root());
     if (!info.system.empty()) folders.emplace_back(info.system);
   }
   DatasetPlace place;

@@ -57,8 +57,12 @@ struct DatasetInfo {
 std::span<const DatasetInfo> datasets();
 const DatasetInfo& find_dataset(std::string_view name);
 
+// The folder that holds a user's data sets; "": none. Set it before anything looks for one.
+void set_data_root(std::string folder);
+
 // Where a set is. With a data folder it is looked for there alone: in the set's own sub-folders, then in the
-// folder itself. Without one, in those sub-folders of the folder that ULP_DATA names, then where Debian puts it.
+// folder itself. Without one, in those sub-folders of the data root (the program sets it from ULP_DATA), then where Debian
+// puts it.
 struct DatasetPlace {
   std::optional<std::string> path;
   std::vector<std::string> looked;  // as far as it had to look

@@ -5,24 +5,18 @@
 #include <cstdlib>
 #include <limits>
 
-#include "ulp/data/temp.h"
+#include "tests/support/temp.h"
 
 namespace ulp {
 namespace {
 
-// ULP_DATA for a scope.
+// A data root for a scope.
 class DataFolder {
  public:
-  explicit DataFolder(const std::string& path) {
-    if (const char* old = std::getenv("ULP_DATA")) old_ = old;
-    path.empty() ? ::unsetenv("ULP_DATA") : ::setenv("ULP_DATA", path.c_str(), 1);
-  }
+  explicit DataFolder(const std::string& path) { set_data_root(path); }
   DataFolder(const DataFolder&) = delete;
   DataFolder& operator=(const DataFolder&) = delete;
-  ~DataFolder() { old_ ? ::setenv("ULP_DATA", old_->c_str(), 1) : ::unsetenv("ULP_DATA"); }
-
- private:
-  std::optional<std::string> old_;
+  ~DataFolder() { set_data_root(""); }
 };
 
 void make_file(const std::string& path) {

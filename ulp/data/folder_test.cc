@@ -11,10 +11,10 @@
 #include <cmath>
 #include <random>
 
+#include "tests/support/temp.h"
 #include "ulp/base/parallel.h"
 #include "ulp/data/dataset.h"
 #include "ulp/data/image.h"
-#include "ulp/data/temp.h"
 
 namespace ulp {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <cmath>
 
+#include "tests/support/temp.h"
 #include "ulp/data/dataset.h"
-#include "ulp/data/temp.h"
 
 namespace ulp {
 namespace {
@@ -227,7 +227,6 @@ TEST_F(Idx, SaysWhatIsForbidden) {
 }
 
 TEST(FashionMnist, IsWhatDebianPackages) {
-  ::unsetenv("ULP_DATA");
   const ImageSet set = load_dataset("fashion-mnist", {});  // package dataset-fashion-mnist
   EXPECT_EQ(set.train.count(), 60000u);
   EXPECT_EQ(set.test.count(), 10000u);

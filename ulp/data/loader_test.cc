@@ -8,8 +8,8 @@
 #include <numeric>
 #include <type_traits>
 
+#include "tests/support/temp.h"
 #include "ulp/data/shuffle.h"
-#include "ulp/data/temp.h"
 
 namespace ulp {
 namespace {

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <stdexcept>
 
-#include "ulp/data/temp.h"
+#include "tests/support/temp.h"
 
 namespace ulp {
 namespace {

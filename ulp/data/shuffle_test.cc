@@ -8,7 +8,7 @@
 #include <map>
 #include <numeric>
 
-#include "ulp/data/temp.h"
+#include "tests/support/temp.h"
 
 namespace ulp {
 namespace {

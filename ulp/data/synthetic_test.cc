@@ -2,9 +2,9 @@
 
 #include <limits>
 
+#include "tests/support/temp.h"
 #include "ulp/base/parallel.h"
 #include "ulp/data/dataset.h"
-#include "ulp/data/temp.h"
 
 namespace ulp {
 namespace {

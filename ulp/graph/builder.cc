@@ -21,7 +21,7 @@ std::vector<TensorId> Builder::add(const OpDef& op, const std::string& name, std
     info.shape = output.shape;
     info.kind = output.kind;
     info.element = output.element;
-    if (op.moves) info.like = node.in[0];
+    if (op.moves) info.format_from = node.in[0];
     if (op.form == Form::view) info.alias = node.in[0];
     node.out.push_back(graph_.add_tensor(std::move(info)));
   }

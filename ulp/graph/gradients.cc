@@ -64,7 +64,7 @@ void Gradients::make_gradients() {
     grad.name = tensor.name + ".grad";
     grad.shape = tensor.shape;
     grad.kind = tensor.kind == Kind::weight ? Kind::weight_grad : Kind::activation_grad;
-    if (tensor.like) grad.like = graph_[tensor.like].grad;
+    if (tensor.format_from) grad.format_from = graph_[tensor.format_from].grad;
     const TensorId made = graph_.add_tensor(std::move(grad));
     graph_.edit(id).grad = made;
   }
@@ -88,7 +88,7 @@ TensorId Gradients::part(TensorId input) {
   if (flow.readers == 1) return tensor.grad;
   made.name = tensor.name + ".grad." + std::to_string(flow.readers - 1 - static_cast<int>(flow.parts.size()));
   made.kind = Kind::activation_grad;
-  made.like = tensor.grad;
+  made.format_from = tensor.grad;
   flow.parts.push_back(graph_.add_tensor(std::move(made)));
   return flow.parts.back();
 }
@@ -118,8 +118,8 @@ void Gradients::emit(const OpDef& op, const Node& node, std::vector<TensorId> in
     const TensorId id = made.out[i];
     if (graph_[id].kind == Kind::grad_sum && (view || made.out.size() > 1)) {
       made.out[i] = temporary(node, "share" + std::to_string(i), graph_[id].shape,
-                              view ? Kind::activation_grad : Kind::kept);
-      if (view) graph_.edit(made.out[i]).like = made.in[0];
+                              view ? Kind::activation_grad : Kind::saved);
+      if (view) graph_.edit(made.out[i]).format_from = made.in[0];
       shares.emplace_back(made.out[i], id);
     } else if (graph_[id].kind == Kind::grad_sum) {
       made.adds = static_cast<bool>(graph_[id].producer);

@@ -24,7 +24,7 @@ class Gradients {
   // The tensor to write as this node's share in the gradient of its input. Once for each wanted input.
   TensorId part(TensorId input);
   // A tensor of the given kind that only backward nodes see: NODE.NAME.
-  TensorId temporary(const Node& node, std::string_view name, const Shape& shape, Kind kind = Kind::kept);
+  TensorId temporary(const Node& node, std::string_view name, const Shape& shape, Kind kind = Kind::saved);
   // Adds the backward node NODE.OP to the graph.
   void emit(const OpDef& op, const Node& node, std::vector<TensorId> in, std::vector<TensorId> out,
             Attrs attrs = {});

@@ -23,7 +23,7 @@ std::string_view kind_name(Kind kind) {
       return "statistic";
     case Kind::optimizer:
       return "optimizer";
-    case Kind::kept:
+    case Kind::saved:
       return "kept";
     case Kind::label:
       return "label";
@@ -91,7 +91,7 @@ TensorId Graph::bytes_of(TensorId id) const {
 }
 
 TensorId Graph::format_of(TensorId id) const {
-  while ((*this)[id].like) id = (*this)[id].like;
+  while ((*this)[id].format_from) id = (*this)[id].format_from;
   return id;
 }
 

@@ -40,7 +40,7 @@ enum class Kind : uint8_t {
   grad_sum,     // fp32, what all uses and micro-batches of a parameter add to
   statistic,    // state: running mean and variance
   optimizer,    // state
-  kept,         // fp32 or bytes that forward leaves for backward beside activations: means, pool indices
+  saved,        // fp32 or bytes that forward leaves for backward beside activations: means, pool indices
   label,
 };
 std::string_view kind_name(Kind kind);
@@ -71,7 +71,7 @@ struct TensorInfo {
   Kind kind = Kind::activation;
   Element element = Element::real;
   // It has no format of its own but that tensor's: a view, or a part of a gradient.
-  TensorId like = {};
+  TensorId format_from = {};
   // It has no bytes of its own but that tensor's: the same codes under another shape.
   TensorId alias = {};
   // It is written with the same bits as that tensor: it has its format and its random words.
@@ -106,7 +106,7 @@ enum class Phase : uint8_t {
   backward,
   finish,  // once a step, after its last micro-batch: sums become gradients
   // Once it is known that the step counts: what made gradients that were not kept makes them again (repeat.h).
-  again,
+  recompute,
   finish_again,
   update,
 };

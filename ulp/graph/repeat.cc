@@ -41,7 +41,7 @@ class Repeater {
     if (twin(id)) return;  // a sum, which an earlier node began
     TensorInfo info = graph_[id];
     info.name += ".again";
-    info.like = id;
+    info.format_from = id;
     info.twin = id;
     info.alias = current(info.alias);
     info.producer = {};
@@ -52,7 +52,7 @@ class Repeater {
   void repeat(const Node& node) {
     Node made = node;
     made.name += ".again";
-    made.phase = node.phase == Phase::finish ? Phase::finish_again : Phase::again;
+    made.phase = node.phase == Phase::finish ? Phase::finish_again : Phase::recompute;
     for (TensorId& in : made.in) in = current(in);
     for (TensorId& out : made.out) {
       make_twin(out);

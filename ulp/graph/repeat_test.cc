@@ -40,7 +40,7 @@ TEST(Repeat, EveryBackwardNodeHasATwinOnTheSameActivations) {
   Net net(1, true);
   const size_t nodes = net.graph.node_count();
   const std::vector<TensorId> twins = repeat_gradients(net.graph);
-  const auto backward = of_phase(net.graph, Phase::backward), again = of_phase(net.graph, Phase::again);
+  const auto backward = of_phase(net.graph, Phase::backward), again = of_phase(net.graph, Phase::recompute);
   ASSERT_EQ(backward.size(), again.size());
   EXPECT_EQ(net.graph.node_count(), nodes + again.size() + of_phase(net.graph, Phase::finish_again).size());
   EXPECT_EQ(of_phase(net.graph, Phase::finish).size(), of_phase(net.graph, Phase::finish_again).size());
@@ -71,7 +71,7 @@ TEST(Repeat, EveryBackwardNodeHasATwinOnTheSameActivations) {
 TEST(Repeat, SumsOverMicroBatchesAreOnlyFinishedAgain) {
   Net net(3);
   repeat_gradients(net.graph);
-  EXPECT_TRUE(of_phase(net.graph, Phase::again).empty());
+  EXPECT_TRUE(of_phase(net.graph, Phase::recompute).empty());
   const auto again = of_phase(net.graph, Phase::finish_again);
   ASSERT_EQ(again.size(), 5u);  // conv, gamma, beta, fc and its bias
   for (const Node* node : again) EXPECT_EQ(net.graph[node->in[0]].kind, Kind::grad_sum);

@@ -21,8 +21,8 @@
 #include "ulp/base/error.h"
 #include "ulp/base/file.h"
 #include "ulp/base/parallel.h"
-#include "ulp/train/checkpoint.h"
-#include "ulp/train/setup.h"
+#include "ulp/run/checkpoint.h"
+#include "ulp/run/setup.h"
 
 namespace ulp {
 namespace {

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "ulp/base/file.h"
-#include "ulp/train/config.h"
+#include "ulp/run/config.h"
 
 namespace ulp {
 

@@ -11,7 +11,7 @@
 #include "ulp/lab/table.h"
 #include "ulp/numeric/nearest.h"
 #include "ulp/numeric/scalar.h"
-#include "ulp/train/init.h"
+#include "ulp/runtime/init.h"
 
 namespace ulp {
 namespace {

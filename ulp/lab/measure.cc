@@ -13,8 +13,8 @@
 #include "ulp/base/error.h"
 #include "ulp/base/file.h"
 #include "ulp/precision/demote.h"
-#include "ulp/train/pilot.h"
-#include "ulp/train/setup.h"
+#include "ulp/run/pilot.h"
+#include "ulp/run/setup.h"
 
 namespace ulp {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "ulp/data/dataset.h"
 #include "ulp/lab/pareto.h"
-#include "ulp/train/config.h"
-#include "ulp/train/sensitivity.h"
+#include "ulp/run/config.h"
+#include "ulp/run/sensitivity.h"
 
 namespace ulp {
 

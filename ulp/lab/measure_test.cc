@@ -8,7 +8,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/lab/pareto_report.h"
-#include "ulp/train/setup.h"
+#include "ulp/run/setup.h"
 
 namespace ulp {
 namespace {

@@ -13,6 +13,7 @@
 #include "ulp/backend/cpu/cpu.h"
 #include "ulp/backend/update.h"
 #include "ulp/base/error.h"
+#include "ulp/base/process.h"
 #include "ulp/graph/gradients.h"
 #include "ulp/graph/ops.h"
 #include "ulp/lab/chart.h"
@@ -20,11 +21,10 @@
 #include "ulp/numeric/storage.h"
 #include "ulp/optim/rule.h"
 #include "ulp/precision/assignment.h"
+#include "ulp/runtime/executor.h"
+#include "ulp/runtime/init.h"
+#include "ulp/runtime/state.h"
 #include "ulp/tensor/memory.h"
-#include "ulp/train/executor.h"
-#include "ulp/train/init.h"
-#include "ulp/train/process.h"
-#include "ulp/train/state.h"
 
 namespace ulp {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/base/parallel.h"
-#include "ulp/train/engine.h"
+#include "ulp/session/engine.h"
 
 namespace ulp {
 namespace {

@@ -15,7 +15,7 @@ void check_count(std::string_view what, int64_t count, int64_t least) {
     fail("bench", "the number of {} must be from {} to {}, got {}", what, least, kMost, count);
 }
 
-Spread spread(std::vector<double> values) {
+RateSpread spread(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const size_t middle = values.size() / 2;
   const double median = values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "ulp/base/error.h"
-#include "ulp/train/metrics.h"
+#include "ulp/io/metrics.h"
 
 namespace ulp {
 namespace {

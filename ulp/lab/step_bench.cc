@@ -9,18 +9,19 @@
 #include <stdexcept>
 
 #include "ulp/backend/cpu/ceilings.h"
-#include "ulp/backend/cuda/measure.h"
+#include "ulp/backend/cuda/runtime/measure.h"
 #include "ulp/base/error.h"
 #include "ulp/base/parallel.h"
 #include "ulp/base/philox.h"
+#include "ulp/base/process.h"
+#include "ulp/io/metrics.h"
 #include "ulp/lab/rates.h"
 #include "ulp/lab/table.h"
 #include "ulp/precision/promotion.h"
-#include "ulp/train/init.h"
-#include "ulp/train/metrics.h"
-#include "ulp/train/process.h"
-#include "ulp/train/scaling.h"
-#include "ulp/train/setup.h"
+#include "ulp/run/scaling.h"
+#include "ulp/run/setup.h"
+#include "ulp/runtime/init.h"
+#include "ulp/runtime/registry.h"
 
 namespace ulp {
 namespace {
@@ -130,7 +131,7 @@ class Bench {
 };
 
 void summarize(StepBench& result) {
-  const Spread seconds = spread(result.seconds);
+  const RateSpread seconds = spread(result.seconds);
   result.median_seconds = seconds.median;
   result.least_seconds = seconds.least;
   result.most_seconds = seconds.most;

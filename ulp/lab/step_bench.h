@@ -11,8 +11,8 @@
 
 #include "ulp/backend/ceilings.h"
 #include "ulp/backend/step_clock.h"
-#include "ulp/train/config.h"
-#include "ulp/train/profile.h"
+#include "ulp/run/config.h"
+#include "ulp/session/profile.h"
 
 namespace ulp {
 

@@ -11,7 +11,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/base/parallel.h"
-#include "ulp/train/metrics.h"
+#include "ulp/io/metrics.h"
 
 namespace ulp {
 namespace {

@@ -8,8 +8,9 @@
 #include <set>
 
 #include "ulp/base/error.h"
-#include "ulp/train/config_toml.h"
-#include "ulp/train/engine.h"
+#include "ulp/run/config_toml.h"
+#include "ulp/runtime/registry.h"
+#include "ulp/session/engine.h"
 
 namespace ulp {
 namespace {

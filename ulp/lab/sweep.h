@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ulp/train/config.h"
+#include "ulp/run/config.h"
 
 namespace ulp {
 

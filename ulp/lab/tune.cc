@@ -12,8 +12,8 @@
 #include "ulp/base/error.h"
 #include "ulp/precision/assignment.h"
 #include "ulp/precision/groups.h"
-#include "ulp/train/engine.h"
-#include "ulp/train/setup.h"
+#include "ulp/run/setup.h"
+#include "ulp/session/engine.h"
 
 namespace ulp {
 namespace {
@@ -121,13 +121,13 @@ RunConfig as_fp32(RunConfig config) {
   return config;
 }
 
-std::optional<size_t> choose_by_drop(std::span<const Pilot> pilots, double accuracy, double max_drop) {
+std::optional<size_t> choose_by_drop(std::span<const TunePilot> pilots, double accuracy, double max_drop) {
   std::optional<size_t> chosen;
   for (size_t i = 0; i < pilots.size(); ++i) {
-    const Pilot& pilot = pilots[i];
+    const TunePilot& pilot = pilots[i];
     if (!pilot.finished || pilot.diverged) continue;
     if (!(accuracy - pilot.best_acc <= max_drop + kSlack)) continue;
-    const auto key = [](const Pilot& p) { return std::pair(p.plan.aggregate_bits, -p.ratio); };
+    const auto key = [](const TunePilot& p) { return std::pair(p.plan.aggregate_bits, -p.ratio); };
     if (!chosen || key(pilot) < key(pilots[*chosen])) chosen = i;
   }
   return chosen;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "ulp/data/dataset.h"
-#include "ulp/train/config.h"
+#include "ulp/run/config.h"
 
 namespace ulp {
 
@@ -45,7 +45,7 @@ RunConfig with_ratio(RunConfig config, double ratio);
 RunConfig as_fp32(RunConfig config);
 
 // A short run that was made to see what a ratio costs.
-struct Pilot {
+struct TunePilot {
   double ratio = 0;
   RunPlan plan = {};
   bool finished = false, diverged = false;
@@ -55,6 +55,6 @@ struct Pilot {
 
 // The one that saves most of those whose accuracy is at most `max_drop` below `accuracy`; of equals the larger ratio.
 // One that is not finished or diverged is no choice. None where none is.
-std::optional<size_t> choose_by_drop(std::span<const Pilot> pilots, double accuracy, double max_drop);
+std::optional<size_t> choose_by_drop(std::span<const TunePilot> pilots, double accuracy, double max_drop);
 
 }  // namespace ulp

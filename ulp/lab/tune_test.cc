@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "ulp/base/error.h"
-#include "ulp/train/engine.h"
-#include "ulp/train/setup.h"
+#include "ulp/run/setup.h"
+#include "ulp/session/engine.h"
 
 namespace ulp {
 namespace {
@@ -57,25 +57,25 @@ TEST(Tune, TheBaselineHasNoFormats) {
 
 TEST(Tune, TheLargestSavingWithinTheDropIsChosen) {
   const auto pilot = [](double ratio, uint64_t bits, double accuracy, bool finished = true) {
-    Pilot made;
+    TunePilot made;
     made.ratio = ratio;
     made.plan.aggregate_bits = bits;
     made.finished = finished;
     made.best_acc = accuracy;
     return made;
   };
-  const std::vector<Pilot> pilots = {pilot(0, 16, 0.9), pilot(0.5, 12, 0.89), pilot(0.75, 10, 0.88),
-                                     pilot(0.9, 10, 0.88), pilot(1, 8, 0.95, false)};
+  const std::vector<TunePilot> pilots = {pilot(0, 16, 0.9), pilot(0.5, 12, 0.89), pilot(0.75, 10, 0.88),
+                                         pilot(0.9, 10, 0.88), pilot(1, 8, 0.95, false)};
   EXPECT_EQ(choose_by_drop(pilots, 0.9, 0.0), 0u);
   EXPECT_EQ(choose_by_drop(pilots, 0.9, 0.01), 1u);  // 0.9 - 0.89 is above 0.01
   EXPECT_EQ(choose_by_drop(pilots, 0.9, 0.02), 3u);  // of equals the larger; not the one that failed
   EXPECT_EQ(choose_by_drop(pilots, 0.5, 0.0), 3u);
   EXPECT_EQ(choose_by_drop(pilots, 0.95, 0.01), std::nullopt);
   // What diverged may have been good before it did.
-  std::vector<Pilot> some_diverged = pilots;
+  std::vector<TunePilot> some_diverged = pilots;
   some_diverged[3].diverged = true;
   EXPECT_EQ(choose_by_drop(some_diverged, 0.9, 0.02), 2u);
-  for (Pilot& one : some_diverged) one.diverged = true;
+  for (TunePilot& one : some_diverged) one.diverged = true;
   EXPECT_EQ(choose_by_drop(some_diverged, 0.9, 0.5), std::nullopt);
 }
 

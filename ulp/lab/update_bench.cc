@@ -14,14 +14,15 @@
 #include "ulp/base/parallel.h"
 #include "ulp/base/philox.h"
 #include "ulp/graph/ops.h"
+#include "ulp/io/metrics.h"
 #include "ulp/lab/rates.h"
 #include "ulp/lab/step_bench.h"
+#include "ulp/run/setup.h"
+#include "ulp/runtime/registry.h"
+#include "ulp/session/parameters.h"
+#include "ulp/session/profile.h"
 #include "ulp/tensor/memory.h"
 #include "ulp/tensor/stored.h"
-#include "ulp/train/metrics.h"
-#include "ulp/train/parameters.h"
-#include "ulp/train/profile.h"
-#include "ulp/train/setup.h"
 
 namespace ulp {
 namespace {
@@ -268,7 +269,7 @@ UpdateBench bench_update(const UpdateBenchOptions& options) {
   }
   for (int64_t i = 0; i < options.warmup_steps; ++i) updates.run(*clock);
   for (int64_t i = 0; i < options.steps; ++i) result.seconds.push_back(updates.run(*clock));
-  const Spread seconds = spread(result.seconds);
+  const RateSpread seconds = spread(result.seconds);
   result.median_seconds = seconds.median;
   result.least_seconds = seconds.least;
   result.most_seconds = seconds.most;

@@ -9,7 +9,7 @@
 
 #include "ulp/backend/ceilings.h"
 #include "ulp/optim/rule.h"
-#include "ulp/train/config.h"
+#include "ulp/run/config.h"
 
 namespace ulp {
 

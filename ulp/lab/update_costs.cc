@@ -11,9 +11,9 @@
 #include <tuple>
 
 #include "ulp/base/error.h"
+#include "ulp/io/metrics.h"
 #include "ulp/lab/chart.h"
 #include "ulp/lab/table.h"
-#include "ulp/train/metrics.h"
 
 namespace ulp {
 namespace {

@@ -38,7 +38,7 @@ void decode(const FloatFormat& format, std::span<const uint8_t> in, std::span<fl
   auto body = [&](size_t begin, size_t n) {
     decode_packed(spec, in.data() + packed_bytes(bits, begin), n, out.data() + begin, stream);
   };
-  if (direct_bytes(bits)) {
+  if (conv_simt_bytes(bits)) {
     // Nothing in between to keep near the core: one kernel call per thread.
     parallel_for(out.size(), kGrainRuns * kernels::kRun,
                  [&](size_t begin, size_t end) { body(begin, end - begin); });

@@ -62,7 +62,7 @@ inline void check_elements(uint64_t first, size_t n) {
 }
 
 // The width of codes that a kernel can write in place, else 0: those go through words and are packed.
-inline int direct_bytes(int bits) { return bits == 8 || bits == 16 || bits == 32 ? bits / 8 : 0; }
+inline int conv_simt_bytes(int bits) { return bits == 8 || bits == 16 || bits == 32 ? bits / 8 : 0; }
 
 // One run (n <= kRun) to packed codes.
 inline EncodeStats encode_packed(const CodecSpec& spec, const Rounding& rounding, const float* in, size_t n,
@@ -72,7 +72,7 @@ inline EncodeStats encode_packed(const CodecSpec& spec, const Rounding& rounding
   alignas(64) uint32_t random[kRun];
   if (rounding.mode == Round::stochastic) table.random_words(rounding.key, first, n, random);
   const int bits = spec.sign_shift + 1;
-  if (const int bytes = direct_bytes(bits)) {
+  if (const int bytes = conv_simt_bytes(bits)) {
     return kernels::encode_run(table, {&spec, rounding.mode, in, n, out, bytes, random});
   }
   alignas(64) uint32_t codes[kRun];
@@ -85,7 +85,7 @@ inline EncodeStats encode_packed(const CodecSpec& spec, const Rounding& rounding
 inline void decode_packed(const CodecSpec& spec, const uint8_t* in, size_t n, float* out, bool stream) {
   using kernels::kRun;
   const int bits = spec.sign_shift + 1;
-  if (const int bytes = direct_bytes(bits))
+  if (const int bytes = conv_simt_bytes(bits))
     return kernels::table().decode({&spec, in, bytes, out, n, stream});
   alignas(64) uint32_t codes[kRun];
   unpack_bits(in, n, bits, codes);

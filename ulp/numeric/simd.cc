@@ -60,10 +60,7 @@ const Unit& find_unit(std::string_view name) {
 }
 
 Choice& choice() {
-  static Choice current = [] {
-    const char* wanted = std::getenv("ULP_SIMD");
-    return choose(find_unit(wanted ? wanted : "auto"));
-  }();
+  static Choice current = choose(find_unit("auto"));
   return current;
 }
 

@@ -11,8 +11,7 @@ namespace ulp {
 // The names this machine can run, best first ("AVX3", "AVX2", ...); "reference", the scalar definition, last.
 std::vector<std::string> simd_names();
 
-// Forces one of simd_names(), or "auto" for the best. The environment variable ULP_SIMD does the same from
-// outside. Throws Error for another name. Not to be called while a codec runs.
+// Forces one of simd_names(), or "auto" for the best. Throws an Error for another name. Not to be called while a codec runs.
 void use_simd(std::string_view name);
 
 std::string simd_in_use();

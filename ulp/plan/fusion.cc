@@ -14,7 +14,7 @@ constexpr size_t kMaxInlined = 8, kMaxLeaves = 6;
 size_t at(TensorId id) { return static_cast<size_t>(id.index); }
 
 bool fuses(Phase phase) {
-  return phase == Phase::forward || phase == Phase::backward || phase == Phase::again;
+  return phase == Phase::forward || phase == Phase::backward || phase == Phase::recompute;
 }
 
 class Finder {

@@ -41,7 +41,7 @@ bool meet(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
 }
 
 // Whether the step belongs after the judgement of its gradients, where there is one.
-bool after_judgement(Phase phase) { return phase >= Phase::again; }
+bool after_check(Phase phase) { return phase >= Phase::recompute; }
 
 // Fused backward: each step that finishes a gradient, sums its squares or updates moves to where all that it needs is
 // there, and nothing later reads or writes what it changes. Where gradients are judged before they are made again,
@@ -50,14 +50,13 @@ void update_early(const Graph& graph, const Fusion& fusion, std::vector<PlanStep
   std::vector<PlanStep> order;
   std::vector<Touched> done;
   const bool judged = std::any_of(graph.nodes().begin(), graph.nodes().end(), [](const Node& node) {
-    return node.phase == Phase::again || node.phase == Phase::finish_again;
+    return node.phase == Phase::recompute || node.phase == Phase::finish_again;
   });
   for (PlanStep& step : steps) {
     Touched mine = touched(graph, fusion, step);
     size_t place = order.size();
-    if (step.phase >= Phase::finish && step.phase != Phase::again) {
-      while (place > 0 &&
-             !(judged && after_judgement(step.phase) != after_judgement(order[place - 1].phase)) &&
+    if (step.phase >= Phase::finish && step.phase != Phase::recompute) {
+      while (place > 0 && !(judged && after_check(step.phase) != after_check(order[place - 1].phase)) &&
              !meet(done[place - 1].written, mine.read) && !meet(done[place - 1].read, mine.written) &&
              !meet(done[place - 1].written, mine.written)) {
         --place;
@@ -280,7 +279,7 @@ void Plan::lay_out(const PlanOptions& options) {
     (sum ? bytes_.gradients : tensor.kind == Kind::optimizer ? bytes_.optimizer : bytes_.weights) += bytes;
   }
   Lives lives = find_lives(options);
-  const std::optional<size_t> apart = join_steps(options, lives);
+  const std::optional<size_t> apart = merge_steps(options, lives);
   auto& [life, buffer_of, buffers] = lives;
   const size_t tensors = buffers.size();
   step_bytes_ = lay_out_steps(options, lives, apart, buffers);
@@ -294,10 +293,10 @@ void Plan::lay_out(const PlanOptions& options) {
       steps_[static_cast<size_t>(member)].prepared = buffers[made++].offset;
   }
   for (const PlanStep& step : steps_) {
-    if (step.until == 0) continue;
+    if (step.live_until == 0) continue;
     const auto lives_on = [&](TensorId id) {
       TensorPlace& p = lives.life[at(roots[at(id)])];
-      p.last = std::max(p.last, step.until - 1);
+      p.last = std::max(p.last, step.live_until - 1);
     };
     for (const auto* nodes : {&step.inlined, &step.roots}) {
       for (const NodeId id : *nodes) {

@@ -24,8 +24,8 @@ struct PlanOptions {
   KernelChoice kernels = {};
   size_t workspace = size_t{64} << 20;  // where a task can choose, it takes no more
   bool fuse = true;                     // off: every node runs by itself and every tensor is stored
-  bool beside = true;                   // off: no step runs beside others
-  bool join = true;                     // off: no two steps are one task
+  bool overlap = true;                  // off: no step runs beside others
+  bool merge = true;                    // off: no two steps are one task
   bool tight = false;                   // nothing is done beside, ahead or at once that takes more memory
   bool fused_backward = false;          // update a parameter as soon as its gradient is complete
   int micro_batches = 1;
@@ -60,14 +60,14 @@ struct PlanStep {
   // Runs before the task: what it and later steps have prepared, and which steps these are.
   std::unique_ptr<Task> preparation;
   std::vector<int> prepares;
-  int until = 0;                   // above the next one's number: it may run beside the steps before this one
+  int live_until = 0;              // above the next one's number: it may run beside the steps before this one
   std::optional<size_t> prepared;  // offset in the step arena; none: the task prepares for itself, if at all
-  // Of two steps that are one (Backend::make_joined): the first's does what both tasks would, the second runs nothing.
-  std::unique_ptr<Task> joined;
-  bool done_before = false;
+  // Of two steps that are one (Backend::make_merged): the first's does what both tasks would, the second runs nothing.
+  std::unique_ptr<Task> merged_task;
+  bool merged = false;
 
   size_t workspace_bytes() const {
-    return done_before ? 0 : joined != nullptr ? joined->workspace() : task->workspace();
+    return merged ? 0 : merged_task != nullptr ? merged_task->workspace() : task->workspace();
   }
 };
 
@@ -97,11 +97,6 @@ class Plan {
   size_t peak_bytes() const { return state_bytes_ + step_bytes_; }
   // The step during which most memory is in use.
   int peak_step() const { return peak_step_; }
-  // Runs a step, by its number: what it prepares, then its task. Sets the context's workspace and what is prepared.
-  void run(size_t step, uint8_t* arena, RunContext& context) const;
-  // The two apart. What is prepared is needed by the first of the steps that it is prepared for, at the earliest.
-  void prepare(size_t step, uint8_t* arena, RunContext& context) const;
-  void run_task(size_t step, uint8_t* arena, RunContext& context) const;
   // What any layout of these tensors would need in the step arena.
   size_t step_bytes_bound() const { return step_bytes_bound_; }
 
@@ -119,13 +114,13 @@ class Plan {
   void lay_out(const PlanOptions& options);
   Lives find_lives(const PlanOptions& options) const;
   // When a step runs: its number, or that of the step before which does its work.
-  int moment(size_t step) const { return static_cast<int>(step) - (steps_[step].done_before ? 1 : 0); }
+  int moment(size_t step) const { return static_cast<int>(step) - (steps_[step].merged ? 1 : 0); }
   std::vector<Buffer> with_workspaces(const std::vector<Buffer>& tensors) const;
-  std::optional<size_t> join_steps(const PlanOptions& options, Lives& lives);
+  std::optional<size_t> merge_steps(const PlanOptions& options, Lives& lives);
   size_t lay_out_steps(const PlanOptions& options, const Lives& lives, std::optional<size_t> apart,
                        std::vector<Buffer>& buffers);
-  void run_beside(std::span<const TensorPlace> life, std::span<const int> buffer_of,
-                  std::vector<Buffer>& buffers);
+  void overlap_steps(std::span<const TensorPlace> life, std::span<const int> buffer_of,
+                     std::vector<Buffer>& buffers);
   void prepare_together(std::vector<Buffer>& buffers, size_t workspaces, bool early);
   bool writes_state_of(int writer, int reader) const;
 

@@ -16,7 +16,7 @@ bool assignable(const TensorInfo& tensor) {
     case Kind::grad_sum:
     case Kind::statistic:
     case Kind::optimizer:
-    case Kind::kept:
+    case Kind::saved:
     case Kind::label:
       return false;
   }
@@ -27,7 +27,7 @@ void check(const Graph& graph, const Assignment& assignment) {
   for (const auto& [name, storage] : assignment.storage) {
     const TensorId id = graph.find(name);
     if (!id || is_fp32(storage)) continue;
-    if (const TensorInfo& tensor = graph[id]; tensor.like) {
+    if (const TensorInfo& tensor = graph[id]; tensor.format_from) {
       fail("precision", "'{}' has the format of '{}': assign {} to that one", name,
            graph[graph.format_of(id)].name, storage_name(storage));
     } else if (!assignable(tensor)) {

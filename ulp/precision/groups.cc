@@ -29,7 +29,7 @@ class Counter {
     std::vector<TensorId> made;
     for (const TensorId id : node.out) {
       const TensorInfo& tensor = graph_[id];
-      if (tensor.kind == Kind::activation && tensor.element == Element::real && !tensor.like)
+      if (tensor.kind == Kind::activation && tensor.element == Element::real && !tensor.format_from)
         made.push_back(id);
     }
     return made;

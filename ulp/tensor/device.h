@@ -53,7 +53,7 @@ class Device {
   // Within record(): a stream beside this one, whose work begins when what is in this one is done, and after what it was given before; a
   // mark behind what a stream has been given; and that a stream goes on only when what is before a mark is done, as every mark must be
   // waited for. A device that does one thing at a time has no other stream.
-  virtual Stream beside(Stream stream) { return stream; }
+  virtual Stream side_stream(Stream stream) { return stream; }
   virtual std::shared_ptr<void> mark(Stream /*stream*/) { return nullptr; }
   virtual void wait_for(const std::shared_ptr<void>& /*mark*/, Stream /*stream*/) {}
 

@@ -2,9 +2,9 @@
 
 #include "ulp/backend/cpu/column.h"
 #include "ulp/backend/cpu/example.h"
+#include "ulp/backend/cpu/fused_elementwise.h"
 #include "ulp/backend/cpu/narrow.h"
 #include "ulp/backend/cpu/onednn.h"
-#include "ulp/backend/cpu/pipeline.h"
 #include "ulp/backend/cpu/update.h"
 #include "ulp/backend/ref/reference.h"
 
@@ -13,8 +13,8 @@ namespace ulp {
 const Backend& cpu_backend() {
   static const Backend backend = [] {
     Backend made{"cpu", {}, true};
-    for (const auto kernels : {onednn_kernels(), narrow_kernels(), pipeline_kernels(), example_kernels(),
-                               column_kernels(), update_kernels(), reference_kernels()}) {
+    for (const auto kernels : {onednn_kernels(), narrow_kernels(), fused_elementwise_kernels(),
+                               example_kernels(), column_kernels(), update_kernels(), reference_kernels()}) {
       made.kernels.insert(made.kernels.end(), kernels.begin(), kernels.end());
     }
     return made;

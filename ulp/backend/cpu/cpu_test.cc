@@ -7,9 +7,9 @@
 #include <cmath>
 #include <set>
 
-#include "ulp/backend/cpu/rig.h"
+#include "tests/support/guarded_node.h"
+#include "tests/support/node_runner.h"
 #include "ulp/backend/ref/reference.h"
-#include "ulp/backend/runner.h"
 #include "ulp/backend/update.h"
 #include "ulp/base/parallel.h"
 #include "ulp/graph/gradients.h"

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/support/guarded_node.h"
 #include "ulp/backend/cpu/cpu.h"
-#include "ulp/backend/cpu/rig.h"
 #include "ulp/backend/ref/reference.h"
 #include "ulp/base/error.h"
 #include "ulp/base/parallel.h"
@@ -29,8 +29,8 @@ struct Case {
     info.element = element;
     return graph.add_tensor(std::move(info));
   }
-  TensorId kept(const Shape& shape) { return tensor(shape, Kind::kept); }
-  TensorId bytes(const Shape& shape) { return tensor(shape, Kind::kept, Element::byte); }
+  TensorId kept(const Shape& shape) { return tensor(shape, Kind::saved); }
+  TensorId bytes(const Shape& shape) { return tensor(shape, Kind::saved, Element::byte); }
   TensorId labels(const Shape& shape) { return tensor(shape, Kind::label, Element::int32); }
   void add(const OpDef& op, std::vector<TensorId> in, std::vector<TensorId> out, Attrs attrs = {}) {
     node = graph.add_node(
@@ -42,7 +42,7 @@ std::vector<TensorFormat> formats_of(const Case& c, const char* in, const char* 
   std::vector<TensorFormat> formats;
   for (const TensorInfo& info : c.graph.tensors()) {
     const bool is_out = static_cast<bool>(info.producer);
-    const bool plain = info.kind == Kind::kept || info.kind == Kind::label || info.kind == Kind::grad_sum;
+    const bool plain = info.kind == Kind::saved || info.kind == Kind::label || info.kind == Kind::grad_sum;
     formats.push_back({parse_storage(plain ? "fp32" : is_out ? out : in), {}});
   }
   return formats;
@@ -71,7 +71,7 @@ void fill(const Case& c, Rig& rig, bool magnitudes, bool odd_values = false) {
       if (odd_values && i % 11 == 3) values[i] = std::numeric_limits<float>::quiet_NaN();
       if (odd_values && i % 13 == 5) values[i] = -0.0f;
       if (odd_values && i % 17 == 6) values[i] = values[i - 1];
-      if (magnitudes || info.kind == Kind::kept) values[i] = std::abs(values[i]);
+      if (magnitudes || info.kind == Kind::saved) values[i] = std::abs(values[i]);
     }
     rig.set(id, values);
   }

@@ -69,11 +69,11 @@ size_t unit(const Shape& image) { return image.elements() / static_cast<size_t>(
 
 }  // namespace
 
-Product describe_conv(const Problem& problem) {
+OnednnProduct describe_conv(const Problem& problem) {
   const Node& node = problem.root();
   const Conv conv = make_conv(node, problem.shape(node.in[0]), problem.shape(node.in[1]),
                               problem.shape(node.out[0]), node.in.size() > 2);
-  Product p;
+  OnednnProduct p;
   p.units = conv.x.n();
   p.in = {{node.in[0], unit(conv.x), DNNL_ARG_SRC}};
   p.out = {node.out[0], unit(conv.out), DNNL_ARG_DST};
@@ -93,11 +93,11 @@ Product describe_conv(const Problem& problem) {
   return p;
 }
 
-Product describe_conv_grad_input(const Problem& problem) {
+OnednnProduct describe_conv_grad_input(const Problem& problem) {
   const Node& node = problem.root();
   const Conv conv = make_conv(node, problem.shape(node.out[0]), problem.shape(node.in[1]),
                               problem.shape(node.in[0]), false);
-  Product p;
+  OnednnProduct p;
   p.units = conv.x.n();
   p.in = {{node.in[0], unit(conv.out), DNNL_ARG_DIFF_DST}};
   p.out = {node.out[0], unit(conv.x), DNNL_ARG_DIFF_SRC};
@@ -119,11 +119,11 @@ Product describe_conv_grad_input(const Problem& problem) {
   return p;
 }
 
-Product describe_conv_grad_weight(const Problem& problem) {
+OnednnProduct describe_conv_grad_weight(const Problem& problem) {
   const Node& node = problem.root();
   const Conv conv = make_conv(node, problem.shape(node.in[0]), problem.shape(node.out[0]),
                               problem.shape(node.in[1]), false);
-  Product p;
+  OnednnProduct p;
   p.units = conv.x.n();
   p.in = {{node.in[0], unit(conv.x), DNNL_ARG_SRC}, {node.in[1], unit(conv.out), DNNL_ARG_DIFF_DST}};
   p.out = {node.out[0], 0, DNNL_ARG_DIFF_WEIGHTS};

@@ -40,10 +40,10 @@ Desc matrices(int64_t batch, int64_t rows, int64_t columns, bool transposed) {
 
 }  // namespace
 
-Product describe_linear(const Problem& problem) {
+OnednnProduct describe_linear(const Problem& problem) {
   const Node& node = problem.root();
   const Linear linear(problem.shape(node.in[0]), problem.shape(node.out[0]), node.in.size() > 2);
-  Product p;
+  OnednnProduct p;
   p.units = linear.rows;
   p.in = {{node.in[0], static_cast<size_t>(linear.in), DNNL_ARG_SRC}};
   p.out = {node.out[0], static_cast<size_t>(linear.out), DNNL_ARG_DST};
@@ -63,10 +63,10 @@ Product describe_linear(const Problem& problem) {
   return p;
 }
 
-Product describe_linear_grad_input(const Problem& problem) {
+OnednnProduct describe_linear_grad_input(const Problem& problem) {
   const Node& node = problem.root();
   const Linear linear(problem.shape(node.out[0]), problem.shape(node.in[0]), false);
-  Product p;
+  OnednnProduct p;
   p.units = linear.rows;
   p.in = {{node.in[0], static_cast<size_t>(linear.out), DNNL_ARG_DIFF_DST}};
   p.out = {node.out[0], static_cast<size_t>(linear.in), DNNL_ARG_DIFF_SRC};
@@ -87,10 +87,10 @@ Product describe_linear_grad_input(const Problem& problem) {
   return p;
 }
 
-Product describe_linear_grad_weight(const Problem& problem) {
+OnednnProduct describe_linear_grad_weight(const Problem& problem) {
   const Node& node = problem.root();
   const Linear linear(problem.shape(node.in[0]), problem.shape(node.in[1]), false);
-  Product p;
+  OnednnProduct p;
   p.units = linear.rows;
   p.in = {{node.in[0], static_cast<size_t>(linear.in), DNNL_ARG_SRC},
           {node.in[1], static_cast<size_t>(linear.out), DNNL_ARG_DIFF_DST}};
@@ -111,7 +111,7 @@ Product describe_linear_grad_weight(const Problem& problem) {
   return p;
 }
 
-Product describe_matmul(const Problem& problem) {
+OnednnProduct describe_matmul(const Problem& problem) {
   const Node& node = problem.root();
   const Shape &a = problem.shape(node.in[0]), &b = problem.shape(node.in[1]),
               &out = problem.shape(node.out[0]);
@@ -124,7 +124,7 @@ Product describe_matmul(const Problem& problem) {
   if (batch == 1 && !ta) cut = Cut::rows;
   if (batch == 1 && ta && !tb) cut = Cut::inner;
 
-  Product p;
+  OnednnProduct p;
   const Sliced left{node.in[0], a.elements(), DNNL_ARG_SRC},
       right{node.in[1], b.elements(), DNNL_ARG_WEIGHTS};
   const auto of = [](Sliced operand, int64_t units) {

@@ -54,7 +54,7 @@ void add(float* total, const float* part, size_t n) {
 class Stage {
  public:
   Stage() = default;
-  Stage(const Product& product, const Offer& offer) : primitive_(offer.compile()) {
+  Stage(const OnednnProduct& product, const Offer& offer) : primitive_(offer.compile()) {
     for (size_t i = 0; i < product.in.size(); ++i) in.push_back(argument(product.in[i].arg, offer.in[i]));
     out = argument(product.out.arg, offer.out);
     if (product.weight) weight = argument(product.weight_arg, offer.weight);
@@ -129,7 +129,7 @@ enum class Reach {
 
 class ProductTask : public Task {
  public:
-  ProductTask(const Problem& problem, Product product);
+  ProductTask(const Problem& problem, OnednnProduct product);
   void run(const RunContext& context) override;
 
  private:
@@ -150,7 +150,7 @@ class ProductTask : public Task {
   void run_slices(const RunContext& context, float* result);
   void finish(const RunContext& context, float* result) const;
 
-  Product product_;
+  OnednnProduct product_;
   size_t limit_;
   int threads_;
   std::vector<Reader> in_;
@@ -168,7 +168,7 @@ class ProductTask : public Task {
   Places at_;
 };
 
-ProductTask::ProductTask(const Problem& problem, Product product)
+ProductTask::ProductTask(const Problem& problem, OnednnProduct product)
     : product_(std::move(product)), limit_(problem.plan.workspace), threads_(thread_count()) {
   for (const Sliced& operand : product_.in) {
     in_.emplace_back(problem, operand.id);
@@ -393,12 +393,12 @@ Desc dense(const dnnl::memory::dims& dims, const dnnl::memory::dims& strides) {
   return {dims, dnnl::memory::data_type::f32, strides};
 }
 
-std::string why_not(const Problem& problem, const std::function<Product(const Problem&)>& describe) {
+std::string why_not(const Problem& problem, const std::function<OnednnProduct(const Problem&)>& describe) {
   if (!problem.inlined.empty() || problem.roots.size() != 1)
     return "it runs one node and computes nothing inside";
   if (problem.plan.accumulator) return "it accumulates in fp32";
   try {
-    const Product product = describe(problem);
+    const OnednnProduct product = describe(problem);
     product.offer(product.units, nullptr);
   } catch (const dnnl::error& error) {
     return fmt::format("oneDNN has no primitive for it: {}", error.what());
@@ -406,7 +406,7 @@ std::string why_not(const Problem& problem, const std::function<Product(const Pr
   return "";
 }
 
-std::unique_ptr<Task> make_task(const Problem& problem, Product product) {
+std::unique_ptr<Task> make_task(const Problem& problem, OnednnProduct product) {
   return std::make_unique<ProductTask>(problem, std::move(product));
 }
 

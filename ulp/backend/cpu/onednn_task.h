@@ -27,7 +27,7 @@ Desc dense(const dnnl::memory::dims& dims, const dnnl::memory::dims& strides);
 
 // What oneDNN offers for a number of units; nothing is compiled before `compile` is called.
 struct Offer {
-  std::vector<Desc> in;  // of a slice, like Product::in
+  std::vector<Desc> in;  // of a slice, like OnednnProduct::in
   Desc out;              // of a slice, or of the whole result where it is summed
   Desc weight;           // as the primitive wants it; for a summed result that is `out`
   Desc bias;
@@ -43,7 +43,7 @@ struct Sliced {
   int arg;      // oneDNN's name
 };
 
-struct Product {
+struct OnednnProduct {
   int64_t units = 1;  // images, rows or matrices that can be done one by one
   std::vector<Sliced> in;
   Sliced out;       // `unit` is 0 for a result that is summed over all units
@@ -58,22 +58,22 @@ struct Product {
 };
 
 // Why oneDNN cannot do it; "".
-std::string why_not(const Problem& problem, const std::function<Product(const Problem&)>& describe);
-std::unique_ptr<Task> make_task(const Problem& problem, Product product);
+std::string why_not(const Problem& problem, const std::function<OnednnProduct(const Problem&)>& describe);
+std::unique_ptr<Task> make_task(const Problem& problem, OnednnProduct product);
 
 // For one operator each: why_not and make of a KernelDef from a description.
-template <Product (*describe)(const Problem&)>
+template <OnednnProduct (*describe)(const Problem&)>
 constexpr KernelDef kernel(std::string_view op) {
   return {op, "onednn", [](const Problem& problem) { return why_not(problem, describe); },
           [](const Problem& problem) { return make_task(problem, describe(problem)); }};
 }
 
-Product describe_conv(const Problem& problem);
-Product describe_conv_grad_input(const Problem& problem);
-Product describe_conv_grad_weight(const Problem& problem);
-Product describe_linear(const Problem& problem);
-Product describe_linear_grad_input(const Problem& problem);
-Product describe_linear_grad_weight(const Problem& problem);
-Product describe_matmul(const Problem& problem);
+OnednnProduct describe_conv(const Problem& problem);
+OnednnProduct describe_conv_grad_input(const Problem& problem);
+OnednnProduct describe_conv_grad_weight(const Problem& problem);
+OnednnProduct describe_linear(const Problem& problem);
+OnednnProduct describe_linear_grad_input(const Problem& problem);
+OnednnProduct describe_linear_grad_weight(const Problem& problem);
+OnednnProduct describe_matmul(const Problem& problem);
 
 }  // namespace ulp::onednn

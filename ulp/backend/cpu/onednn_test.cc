@@ -3,8 +3,8 @@
 
 #include <cmath>
 
+#include "tests/support/guarded_node.h"
 #include "ulp/backend/cpu/onednn.h"
-#include "ulp/backend/cpu/rig.h"
 #include "ulp/backend/ref/reference.h"
 #include "ulp/base/parallel.h"
 #include "ulp/graph/ops.h"

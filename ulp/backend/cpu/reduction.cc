@@ -204,9 +204,9 @@ std::string why_not(const Problem& problem) { return Program::why_not(problem); 
 
 std::span<const KernelDef> reduction_kernels() {
   static const std::vector<KernelDef> kernels = {
-      {"batch_stats", "pipeline", why_not, make_one<StatsTask>},
-      {"batch_norm_sums", "pipeline", why_not, make_one<SumTask>},
-      {"channel_sum", "pipeline", why_not, make_one<SumTask>},
+      {"batch_stats", "fused", why_not, make_one<StatsTask>},
+      {"batch_norm_sums", "fused", why_not, make_one<SumTask>},
+      {"channel_sum", "fused", why_not, make_one<SumTask>},
   };
   return kernels;
 }

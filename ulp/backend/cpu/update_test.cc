@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "ulp/backend/cpu/rig.h"
+#include "tests/support/guarded_node.h"
 #include "ulp/backend/ref/reference.h"
 #include "ulp/backend/update.h"
 #include "ulp/base/parallel.h"

@@ -1,9 +1,9 @@
 #include "ulp/backend/cuda/cuda.h"
 
-#include "ulp/backend/cuda/families.h"
-#include "ulp/backend/cuda/judge.h"
-#include "ulp/backend/cuda/resident.h"
-#include "ulp/backend/cuda/runtime.h"
+#include "ulp/backend/cuda/kernels.h"
+#include "ulp/backend/cuda/ops/resident.h"
+#include "ulp/backend/cuda/optimizer/found_inf.h"
+#include "ulp/backend/cuda/runtime/runtime.h"
 
 namespace ulp {
 
@@ -11,11 +11,11 @@ const Backend& cuda_backend() {
   static const Backend backend = [] {
     Backend made{"cuda", cuda::all_kernels(), true};
     made.device = &cuda::gpu();
-    made.make_judge = cuda::make_judge;
+    made.make_found_inf = cuda::make_found_inf;
     made.fill_batch = cuda::fill_batch;
     made.merges = true;
     made.make_preparation = cuda::make_preparation;
-    made.make_joined = cuda::make_joined;
+    made.make_merged = cuda::make_merged;
     return made;
   }();
   return backend;

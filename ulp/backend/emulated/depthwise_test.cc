@@ -1,6 +1,6 @@
 // Images of bf16 have kernels of their own: they are held against those of other storage, bit by bit, with numbers of which
 // sums are exact in any order.
-#include "ulp/backend/cuda/depthwise.h"
+#include "ulp/backend/cuda/conv/depthwise.h"
 
 #include <gtest/gtest.h>
 

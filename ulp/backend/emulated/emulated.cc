@@ -1,6 +1,6 @@
 #include "ulp/backend/emulated/emulated.h"
 
-#include "ulp/backend/cuda/families.h"
+#include "ulp/backend/cuda/kernels.h"
 
 namespace ulp {
 
@@ -9,7 +9,7 @@ const Backend& emulated_backend() {
     Backend made{"emulated", cuda::all_kernels(), true};
     made.merges = true;
     made.make_preparation = cuda::make_preparation;
-    made.make_joined = cuda::make_joined;
+    made.make_merged = cuda::make_merged;
     return made;
   }();
   return backend;

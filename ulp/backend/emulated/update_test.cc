@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "ulp/backend/cuda/judge.h"
-#include "ulp/backend/cuda/update.h"
+#include "ulp/backend/cuda/optimizer/found_inf.h"
+#include "ulp/backend/cuda/optimizer/update.h"
 #include "ulp/backend/emulated/emulated.h"
 #include "ulp/backend/ref/reference.h"
 #include "ulp/backend/update.h"
@@ -300,10 +300,10 @@ TEST(EmulatedUpdate, ClipsByTheNorm) {
   }
 }
 
-TEST(EmulatedJudge, SetsAndClearsSkip) {
+TEST(EmulatedFoundInf, SetsAndClearsSkip) {
   const Graph graph;
   const PlanContext plan{.graph = graph, .formats = {}};
-  const size_t count = kJudgeTensors + 10;  // two launches
+  const size_t count = kFoundInfTensors + 10;  // two launches
   std::vector<TensorId> gradients;
   for (size_t i = 0; i < count; ++i) gradients.push_back({static_cast<int32_t>(i)});
   const TensorId sums{static_cast<int32_t>(count)};
@@ -318,7 +318,7 @@ TEST(EmulatedJudge, SetsAndClearsSkip) {
   context.stats = stats.data();
   const auto verdict = [&](uint32_t before) {
     state.skip = before;
-    make_judge(plan, gradients, sums)->run(context);
+    make_found_inf(plan, gradients, sums)->run(context);
     return state.skip;
   };
   for (EncodeStats& one : stats) one.underflow = 3;

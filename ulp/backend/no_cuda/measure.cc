@@ -1,5 +1,5 @@
 // Nothing is measured on a GPU that this build cannot use: cuda_backend() says so first.
-#include "ulp/backend/cuda/measure.h"
+#include "ulp/backend/cuda/runtime/measure.h"
 
 #include <stdexcept>
 

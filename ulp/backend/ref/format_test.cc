@@ -2,8 +2,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "tests/support/numeric_gradient.h"
 #include "ulp/backend/elementwise.h"
-#include "ulp/backend/ref/trial.h"
 #include "ulp/numeric/codec.h"
 
 namespace ulp::ref {

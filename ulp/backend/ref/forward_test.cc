@@ -2,8 +2,8 @@
 #include <functional>
 #include <limits>
 
+#include "tests/support/numeric_gradient.h"
 #include "ulp/backend/elementwise.h"
-#include "ulp/backend/ref/trial.h"
 #include "ulp/base/error.h"
 
 namespace ulp::ref {

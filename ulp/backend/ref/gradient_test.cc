@@ -1,7 +1,7 @@
 // Every gradient rule against differences of the loss, through reverse mode and the reference kernels.
 #include <functional>
 
-#include "ulp/backend/ref/trial.h"
+#include "tests/support/numeric_gradient.h"
 
 namespace ulp::ref {
 namespace {

@@ -1,5 +1,5 @@
 // Gradients of a small network: against differences, over micro-batches, and under a loss scale.
-#include "ulp/backend/ref/trial.h"
+#include "tests/support/numeric_gradient.h"
 
 namespace ulp::ref {
 namespace {

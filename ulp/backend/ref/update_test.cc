@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include "ulp/backend/ref/trial.h"
+#include "tests/support/numeric_gradient.h"
 
 namespace ulp::ref {
 namespace {

@@ -42,7 +42,7 @@ std::vector<Output> classify_shape(const Attrs&, std::span<const Shape> in) {
     fail("shape", "scores of {}, labels of {} and a loss of {} do not go together", shape_text(in[0]),
          shape_text(in[1]), shape_text(in[2]));
   }
-  return {{"sums", {2}, Kind::kept}};
+  return {{"sums", {2}, Kind::saved}};
 }
 
 Attrs smoothed(const std::string& name, double smoothing) {

@@ -8,7 +8,7 @@ namespace ulp {
 namespace {
 
 std::vector<Output> stats_shape(const Attrs&, std::span<const Shape> in) {
-  return {{"mean", {in[0].back()}, Kind::kept}, {"variance", {in[0].back()}, Kind::kept}};
+  return {{"mean", {in[0].back()}, Kind::saved}, {"variance", {in[0].back()}, Kind::saved}};
 }
 
 // It writes the running statistics, which are there already.
@@ -37,7 +37,7 @@ void batch_norm_backward(Gradients& gradients, const Node& node) {
 
 std::vector<Output> layer_norm_shape(const Attrs&, std::span<const Shape> in) {
   const Shape rows{static_cast<int64_t>(in[0].rows())};
-  return {{"out", in[0]}, {"mean", rows, Kind::kept}, {"variance", rows, Kind::kept}};
+  return {{"out", in[0]}, {"mean", rows, Kind::saved}, {"variance", rows, Kind::saved}};
 }
 
 void layer_norm_backward(Gradients& gradients, const Node& node) {

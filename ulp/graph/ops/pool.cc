@@ -22,7 +22,7 @@ Shape pooled(const Attrs& attrs, const Shape& x) {
 
 std::vector<Output> max_pool_shape(const Attrs& attrs, std::span<const Shape> in) {
   const Shape shape = pooled(attrs, in[0]);
-  return {{"out", shape}, {"index", shape, Kind::kept, Element::byte}};
+  return {{"out", shape}, {"index", shape, Kind::saved, Element::byte}};
 }
 
 void max_pool_backward(Gradients& gradients, const Node& node) {

@@ -20,7 +20,7 @@ TensorId add_norm(Graph& graph, const std::vector<TensorId>& weights, double max
     TensorInfo info;
     info.name = graph[grad].name + ".squares";
     info.shape = {static_cast<int64_t>(sizeof(double))};
-    info.kind = Kind::kept;
+    info.kind = Kind::saved;
     info.element = Element::byte;
     squares.push_back(graph.add_tensor(std::move(info)));
     const std::string name = graph[squares.back()].name;
@@ -29,7 +29,7 @@ TensorId add_norm(Graph& graph, const std::vector<TensorId>& weights, double max
   TensorInfo info;
   info.name = "grad_norm";
   info.shape = {2};
-  info.kind = Kind::kept;
+  info.kind = Kind::saved;
   const TensorId norm = graph.add_tensor(std::move(info));
   graph.add_node({&kGradNorm, "grad_norm", {{"max_norm", max_norm}}, squares, {norm}, Phase::finish, false});
   return norm;

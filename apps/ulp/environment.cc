@@ -1,0 +1,29 @@
+#include "apps/ulp/environment.h"
+
+#include <cstdlib>
+
+#include "ulp/base/parallel.h"
+#include "ulp/data/dataset.h"
+#include "ulp/numeric/simd.h"
+
+namespace ulp {
+namespace {
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+}  // namespace
+
+void apply_environment() {
+  if (const std::string simd = variable("ULP_SIMD"); !simd.empty()) use_simd(simd);
+  set_data_root(variable("ULP_DATA"));
+  // OpenMP reads it by itself; threads of our own do not.
+  if (const int threads = std::atoi(variable("OMP_NUM_THREADS").c_str()); threads > 0)
+    set_thread_count(threads);
+}
+
+std::string kernels_of_environment() { return variable("ULP_KERNELS"); }
+
+}  // namespace ulp

@@ -1,0 +1,46 @@
+// Training graphs that no one would write: a seed decides which operators there are, what reads what, and all shapes. A seed
+// gives the same graph on every machine.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <string>
+
+#include "tests/support/harness.h"
+#include "ulp/graph/graph.h"
+
+namespace ulp::harness {
+
+// The engine's words are the same everywhere; the distributions of the standard library are not, so there are none here. Draw
+// into a variable, never twice in the arguments of one call: their order is the compiler's choice.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : engine_(seed) {}
+  uint64_t word() { return engine_(); }
+  // Both ends included.
+  int64_t between(int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(word() % static_cast<uint64_t>(high - low + 1));
+  }
+  bool one_in(int64_t many) { return between(1, many) == 1; }
+  template <typename List>
+  const auto& among(const List& list) {
+    return list[word() % std::size(list)];
+  }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+struct GraphOptions {
+  bool wide =
+      false;  // rows about as long as the pipeline's blocks and longer, most of them no multiple of a vector
+  int micro_batches = 1;
+  double clip_norm = 0;
+};
+
+TrainingGraph random_graph(Random& random, const GraphOptions& options);
+
+// The forward nodes, one a line: what a failing test prints. The others follow from them.
+std::string forward_nodes(const Graph& graph);
+
+}  // namespace ulp::harness

@@ -1,0 +1,460 @@
+#include "ulp/backend/cuda/access/convert.h"
+
+#include <climits>
+
+#include "ulp/backend/cuda/access/operand_codes.h"
+#include "ulp/backend/cuda/access/single.h"
+#include "ulp/backend/cuda/access/stochastic_round.h"
+#include "ulp/backend/cuda/elementwise/fused_groups.h"
+
+namespace ulp::cuda {
+namespace {
+
+// Rows without padding: groups of the tensor are groups of the array.
+__global__ void decode_groups(ReadView view, const StepState* state, uint64_t first_group, uint64_t groups,
+                              PlainType target, QuickCodec codec, uint8_t* out) {
+  RangeCount seen;
+  for (uint64_t g = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; g < groups;
+       g += uint64_t{gridDim.x} * blockDim.x) {
+    float x[8];
+    load(view, *state, first_group + g, x, seen);
+    store_targets(target, codec, out, g, count_in(view.stored, first_group + g), x);
+  }
+  if (view.rounds) report(seen, view.stats);
+}
+
+// How many groups a thread has on their way from memory at once. A block takes neighbouring ones.
+constexpr uint32_t kAtOnce = 4;
+
+// Calls load(slot, group) for the groups of a thread that there are, then work(slot, group).
+template <typename Load, typename Work>
+__device__ inline void for_groups(uint64_t groups, const Load& load, const Work& work) {
+  const uint64_t piece = uint64_t{kAtOnce} * blockDim.x;
+  for (uint64_t first = blockIdx.x * piece; first < groups; first += gridDim.x * piece) {
+#pragma unroll
+    for (uint32_t u = 0; u < kAtOnce; ++u) {
+      const uint64_t at = first + u * blockDim.x + threadIdx.x;
+      if (at < groups) load(u, at);
+    }
+#pragma unroll
+    for (uint32_t u = 0; u < kAtOnce; ++u) {
+      const uint64_t at = first + u * blockDim.x + threadIdx.x;
+      if (at < groups) work(u, at);
+    }
+  }
+}
+
+// The codes of four elements.
+template <int kWidth>
+__device__ inline void load_run(const uint8_t* codes, uint64_t run, uint32_t* word) {
+  if constexpr (kWidth == 8) {
+    word[0] = reinterpret_cast<const uint32_t*>(codes)[run];
+  } else if constexpr (kWidth == 16) {
+    const uint2 two = reinterpret_cast<const uint2*>(codes)[run];
+    word[0] = two.x, word[1] = two.y;
+  } else {
+    const uint4 four = reinterpret_cast<const uint4*>(codes)[run];
+    word[0] = four.x, word[1] = four.y, word[2] = four.z, word[3] = four.w;
+  }
+}
+
+// Four numbers, as fp32 or, where it holds them, bf16.
+__device__ inline void store_run(uint8_t* out, uint64_t run, bool halves, const float* x) {
+  if (halves) {
+    reinterpret_cast<uint2*>(out)[run] = make_uint2(__byte_perm(float_bits(x[0]), float_bits(x[1]), 0x7632),
+                                                    __byte_perm(float_bits(x[2]), float_bits(x[3]), 0x7632));
+  } else {
+    reinterpret_cast<uint4*>(out)[run] =
+        make_uint4(float_bits(x[0]), float_bits(x[1]), float_bits(x[2]), float_bits(x[3]));
+  }
+}
+
+// Codes of 8, 16 or 32 bits without padding, in few steps (fused_groups.h), to bf16 or fp32; with a rounder fp32 numbers that are
+// rounded to an operand's format first. A warp takes 512 elements at a time, a lane four runs of four that lie 128 apart:
+// then all that it reads or writes at once is one piece of memory. Two runs make a group of eight.
+template <int kWidth>
+__global__ void __launch_bounds__(kThreads)
+    decode_short(const __grid_constant__ Leaf leaf, const __grid_constant__ Rounder rounder, uint64_t first,
+                 uint64_t runs, bool halves, uint8_t* out) {
+  constexpr uint32_t kRuns = 4, kWords = kWidth / 8;  // a run's words
+  const uint32_t lane = threadIdx.x % 32;
+  RangeCount seen;
+  for (uint64_t at = (blockIdx.x * uint64_t{blockDim.x} + threadIdx.x - lane) * kRuns + lane; at < runs;
+       at += uint64_t{gridDim.x} * blockDim.x * kRuns) {
+    Raw<kWidth> raw[kRuns / 2] = {};
+#pragma unroll
+    for (uint32_t u = 0; u < kRuns; ++u) {
+      if (at + 32 * u < runs)
+        load_run<kWidth>(leaf.view.stored.codes, first + at + 32 * u, raw[u / 2].word + u % 2 * kWords);
+    }
+#pragma unroll
+    for (uint32_t u = 0; u < kRuns; u += 2) {
+      float x[8];
+      if constexpr (kWidth == 32) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) x[i] = bits_float(raw[u / 2].word[i]);
+        if (rounder.on) round_quick<false>(rounder, x, seen);
+      } else {
+        decode_group<kWidth>(leaf, raw[u / 2], x);
+      }
+      if (at + 32 * u < runs) store_run(out, at + 32 * u, halves, x);
+      if (at + 32 * (u + 1) < runs) store_run(out, at + 32 * (u + 1), halves, x + 4);
+    }
+  }
+  if (rounder.on) report(seen, leaf.view.stats);
+}
+
+// The same the other way, to nearest-even.
+__global__ void __launch_bounds__(kThreads)
+    encode_short(const __grid_constant__ WriteView view, const __grid_constant__ Rounder rounder,
+                 uint64_t first, uint64_t groups, const float* in) {
+  RangeCount seen;
+  float4 raw[kAtOnce][2] = {};
+  for_groups(
+      groups,
+      [&](uint32_t u, uint64_t at) {
+        raw[u][0] = reinterpret_cast<const float4*>(in)[2 * at];
+        raw[u][1] = reinterpret_cast<const float4*>(in)[2 * at + 1];
+      },
+      [&](uint32_t u, uint64_t at) {
+        float x[8] = {raw[u][0].x, raw[u][0].y, raw[u][0].z, raw[u][0].w,
+                      raw[u][1].x, raw[u][1].y, raw[u][1].z, raw[u][1].w};
+        store_quick<false>(view, rounder, first + at, x, seen);
+      });
+  report(seen, view.stats);
+}
+
+// One thread an element of the array.
+__global__ void decode_padded(ReadView view, const StepState* state, Rows rows, PlainType target,
+                              QuickCodec codec, uint8_t* out) {
+  RangeCount seen;
+  const uint64_t total = rows.count * rows.padded;
+  for (uint64_t at = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; at < total;
+       at += uint64_t{gridDim.x} * blockDim.x) {
+    const uint64_t row = at / rows.padded, channel = at % rows.padded;
+    float x = 0;
+    if (channel < rows.channels)
+      x = load_one(view, *state, (rows.first + row) * rows.channels + channel, seen);
+    store_target(target, out, at, target_code(target, codec, x));
+  }
+  if (view.rounds) report(seen, view.stats);
+}
+
+__global__ void encode_groups(WriteView view, const StepState* state, Rows rows, const float* in) {
+  RangeCount seen;
+  const uint64_t first = rows.first * rows.channels / kGroup, groups = groups_of(rows.elements());
+  const bool packed = rows.padded == rows.channels;
+  for (uint64_t g = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; g < groups;
+       g += uint64_t{gridDim.x} * blockDim.x) {
+    float x[8];
+    const uint64_t left = rows.elements() - g * kGroup;
+    const uint32_t count = left < kGroup ? static_cast<uint32_t>(left) : kGroup;
+    if (packed) {
+      uint32_t code[8];
+      load_codes(reinterpret_cast<const uint8_t*>(in), 32, g, count, code);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) x[i] = bits_float(code[i]);
+    } else {
+#pragma unroll
+      for (uint32_t i = 0; i < 8; ++i) {
+        const uint64_t at = g * kGroup + i;
+        x[i] = i < count ? in[at / rows.channels * rows.padded + at % rows.channels] : 0;
+      }
+    }
+    store(view, *state, first + g, x, seen);
+  }
+  if (!view.stored.fp32) report(seen, view.stats);
+}
+
+// The same of few elements: a thread has one (single.h).
+__global__ void __launch_bounds__(kThreads)
+    decode_singles(const __grid_constant__ ReadView view, Rows rows, PlainType target,
+                   const __grid_constant__ QuickCodec codec, uint8_t* out) {
+  RangeCount seen;
+  const uint64_t at = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x;
+  if (at < rows.count * rows.padded) {
+    const uint64_t row = at / rows.padded, channel = at % rows.padded;
+    float x = 0;
+    if (channel < rows.channels) {
+      x = load_single(view.stored, (rows.first + row) * rows.channels + channel);
+      if (view.rounds) {
+        const Encoded made = encode_even(view.operand, float_bits(x));
+        seen.add(made, float_bits(x));
+        x = bits_float(decode_quick(view.operand, made.code));
+      }
+    }
+    store_target(target, out, at, target_code(target, codec, x));
+  }
+  if (view.rounds) report(seen, view.stats);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    encode_singles(const __grid_constant__ WriteView view, const StepState* state, Rows rows,
+                   const float* in) {
+  RangeCount seen;
+  const uint64_t at = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x;
+  if (at < rows.elements()) {
+    const uint64_t row = at / rows.channels, channel = at % rows.channels;
+    store_single(view, *state, rows.first * rows.channels + at, in[row * rows.padded + channel], seen);
+  }
+  if (!view.stored.fp32) report(seen, view.stats);
+}
+
+// A warp to a block of 256: its largest finite magnitude first. Writes codes, or with `back` what they stand for.
+__global__ void encode_scaled(WriteView view, const StepState* state, const float* in, float* back) {
+  RangeCount seen;
+  const uint64_t blocks = scaled_blocks(view.stored.elements);
+  const uint32_t warps = blockDim.x / 32, lane = threadIdx.x % 32;
+  // All warps of a block go round as often, since report() needs them all.
+  for (uint64_t b = blockIdx.x * uint64_t{warps} + threadIdx.x / 32; b < blocks;
+       b += uint64_t{gridDim.x} * warps) {
+    const uint64_t group = b * (kScaledBlock / kGroup) + lane;
+    const uint32_t count = group < groups_of(view.stored.elements) ? count_in(view.stored, group) : 0;
+    uint32_t x[8] = {};
+    uint32_t most = 0;
+    if (count > 0) load_codes(reinterpret_cast<const uint8_t*>(in), 32, group, count, x);
+#pragma unroll
+    for (uint32_t i = 0; i < 8; ++i) {
+      const uint32_t magnitude = x[i] & 0x7FFFFFFFu;
+      if (i < count && magnitude < 0x7F800000u && magnitude > most) most = magnitude;
+    }
+    const int k = scale_exponent(view.stored.codec.spec, view.mode, warp_max(most));
+    const uint32_t scale = static_cast<uint32_t>(127 + k) << 23;
+    if (lane == 0 && back == nullptr) view.stored.side[b] = scale;
+    if (count == 0) continue;
+    const CodecSpec spec = scaled_spec(view.stored.codec.spec, k);
+    uint32_t words[8] = {};
+    if (view.mode == Round::stochastic) group_words(key_of(*state, view.number, view.state), group, words);
+    uint32_t code[8];
+#pragma unroll
+    for (uint32_t i = 0; i < 8; ++i) {
+      Encoded made = encode_scalar(spec, view.mode, x[i], words[i]);
+      if (view.stored.nonzero && made.event == RangeEvent::underflow)
+        made = {made.code | 1u, RangeEvent::none};
+      if (i < count) seen.add(made, x[i]);
+      code[i] = made.code;
+    }
+    if (back == nullptr) {
+      store_codes(view.stored.codes, 8, group, count, code);
+      continue;
+    }
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      x[i] = float_bits(scaled_by(bits_float(decode_quick(view.stored.codec, code[i])), scale));
+    store_codes(reinterpret_cast<uint8_t*>(back), 32, group, count, x);
+  }
+  report(seen, view.stats);
+}
+
+// What S2FP8 wants to know of a whole tensor.
+struct LogSpace {
+  unsigned long long sum, count;  // the sum is signed
+  int max;
+  float alpha, beta;
+};
+static_assert(sizeof(LogSpace) <= kConvertSpace);
+
+__global__ void clear_logs(LogSpace* space) { *space = {0, 0, INT_MIN, 1, 0}; }
+
+__global__ void add_logs(const float* in, uint64_t n, LogSpace* space) {
+  LogSums mine;
+  for (uint64_t i = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; i < n;
+       i += uint64_t{gridDim.x} * blockDim.x) {
+    const uint32_t magnitude = finite_magnitude(float_bits(in[i]));
+    if (magnitude == 0 || magnitude > 0x7F800000u) continue;
+    const int32_t log = log2_fixed(magnitude);
+    mine.sum += log;
+    ++mine.count;
+    mine.max = log > mine.max ? log : mine.max;
+  }
+  // Integers: the order does not matter.
+  if (mine.count == 0) return;
+  atomicAdd(&space->sum, static_cast<unsigned long long>(mine.sum));
+  atomicAdd(&space->count, static_cast<unsigned long long>(mine.count));
+  atomicMax(&space->max, mine.max);
+}
+
+// What is kept is left as it is where `unless` is a state whose step is skipped.
+__device__ inline bool skipped(const StepState* unless) { return unless != nullptr && unless->skip != 0; }
+
+__global__ void finish_logs(LogSpace* space, const StepState* unless, uint32_t* side) {
+  LogSums sums;
+  sums.sum = static_cast<int64_t>(space->sum);
+  sums.count = space->count;
+  sums.max = space->max;
+  const S2fp8Stats stats = s2fp8_stats(sums);
+  space->alpha = stats.alpha;
+  space->beta = stats.beta;
+  if (side != nullptr && !skipped(unless)) {
+    side[0] = float_bits(stats.alpha);
+    side[1] = float_bits(stats.beta);
+  }
+}
+
+// Writes codes, or with none rounds the numbers in place.
+__global__ void squeeze(const LogSpace* space, const StepState* unless, QuickCodec e5m2, float* in,
+                        uint64_t n, uint8_t* codes, EncodeStats* stats) {
+  if (skipped(unless)) return;
+  RangeCount seen;
+  const S2fp8Map map = s2fp8_map({space->alpha, space->beta});
+  for (uint64_t i = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; i < n;
+       i += uint64_t{gridDim.x} * blockDim.x) {
+    const uint32_t x = float_bits(in[i]);
+    Encoded made = encode_even(e5m2, s2fp8_squeeze(map, x));
+    // Y itself never overflows: what counts is that an infinity was brought down.
+    if (made.event != RangeEvent::nan && made.event != RangeEvent::underflow) made.event = RangeEvent::none;
+    if ((x & 0x7FFFFFFFu) == 0x7F800000u) made.event = RangeEvent::overflow;
+    seen.add(made, x);
+    if (codes != nullptr) {
+      codes[i] = static_cast<uint8_t>(made.code);
+    } else {
+      in[i] = bits_float(s2fp8_restore(map, decode_quick(e5m2, made.code)));
+    }
+  }
+  report(seen, stats);
+}
+
+void sum_logs(const float* in, uint64_t n, LogSpace* space, const StepState* unless, uint32_t* side,
+              Stream stream) {
+  launch(clear_logs, {1, 1}, stream, space);
+  launch(add_logs, {blocks_for(n, kThreads, 512), kThreads}, stream, in, n, space);
+  launch(finish_logs, {1, 1}, stream, space, unless, side);
+}
+
+// Up to here a thread an element is better than groups of any storage.
+constexpr uint64_t kLittle = 1u << 16;
+
+// Threads for work that goes in kAtOnce groups a thread.
+Grid short_grid(uint64_t groups) { return {blocks_for((groups + kAtOnce - 1) / kAtOnce), kThreads}; }
+
+// False where the few steps do not serve.
+bool decode_quickly(const ReadView& view, const StepState* state, uint64_t first, uint64_t elements,
+                    PlainType target, uint8_t* out, Stream stream) {
+  ReadView plain = view;
+  plain.rounds = false;
+  const Leaf leaf = make_leaf(plain);
+  if (!leaf.quick || target == PlainType::fp16 || target == PlainType::e4m3 || elements % kGroup != 0)
+    return false;
+  const Rounder rounder = make_rounder(!view.rounds, view.operand, view.mode, view.number);
+  if (rounder.on && !view.stored.fp32) return false;
+  const bool halves = target == PlainType::bf16;
+  const uint64_t runs = elements / kRandomRun;
+  if (rounder.on && view.mode == Round::stochastic) {
+    const RandomForm form = halves ? RandomForm::bf16 : RandomForm::fp32;
+    if (!rounds_runs(view.operand, form)) return false;
+    const auto* in = reinterpret_cast<const float*>(view.stored.codes) + first * kGroup;
+    round_runs(
+        {state, in, out, first * kGroup / kRandomRun, runs, view.operand, view.number, true, view.stats},
+        form, stream);
+    return true;
+  }
+  if (!rounder.quick) return false;
+  const auto go = [&](auto kernel) {
+    launch(kernel, short_grid(elements / kGroup / 2), stream, leaf, rounder, first * kGroup / kRandomRun,
+           runs, halves, out);
+    return true;
+  };
+  if (view.stored.bits == 8) return go(decode_short<8>);
+  return view.stored.bits == 16 ? go(decode_short<16>) : go(decode_short<32>);
+}
+
+bool encode_quickly(const WriteView& view, const StepState* state, const Rows& rows, const float* in,
+                    Stream stream) {
+  const bool widths = view.stored.fp32 || view.stored.bits == 8 || view.stored.bits == 16;
+  if (view.stored.kind != Stored::plain || view.sums || !widths || rows.padded != rows.channels ||
+      rows.elements() % kGroup != 0)
+    return false;
+  const Rounder rounder = make_rounder(view.stored.fp32, view.stored.codec, view.mode, view.number);
+  const uint64_t first = rows.first * rows.channels, elements = rows.elements();
+  if (rounder.on && view.mode == Round::stochastic) {
+    const RandomForm form = view.stored.bits == 8 ? RandomForm::codes8 : RandomForm::codes16;
+    if (!rounds_runs(view.stored.codec, form)) return false;
+    round_runs({state, in, view.stored.codes + first * view.stored.bits / 8, first / kRandomRun,
+                elements / kRandomRun, view.stored.codec, view.number, view.state, view.stats},
+               form, stream);
+    return true;
+  }
+  if (rounder.on && !rounder.quick) return false;
+  launch(encode_short, short_grid(elements / kGroup), stream, view, rounder, first / kGroup,
+         elements / kGroup, in);
+  return true;
+}
+
+}  // namespace
+
+void decode(const ReadView& view, const StepState* state, const Rows& rows, PlainType target, void* out,
+            void* space, Stream stream) {
+  auto* bytes = static_cast<uint8_t*>(out);
+  const uint64_t first = rows.first * rows.channels, total = rows.count * rows.padded;
+  const bool little = total > 0 && total <= kLittle && by_singles(view.stored) &&
+                      (!view.rounds || view.mode == Round::nearest_even);
+  const auto decode_little = [&] {
+    launch(decode_singles, {blocks_for(total), kThreads}, stream, view, rows, target, target_codec(target),
+           bytes);
+  };
+  if (rows.padded == rows.channels && first % kGroup == 0) {
+    StoredView stored = view.stored;
+    stored.elements = first + rows.elements();  // no group reads beyond the last row
+    ReadView cut = view;
+    cut.stored = stored;
+    const uint64_t groups = groups_of(rows.elements());
+    if (decode_quickly(cut, state, first / kGroup, rows.elements(), target, bytes, stream)) {
+      // Done.
+    } else if (little) {
+      decode_little();
+    } else {
+      launch(decode_groups, {blocks_for(groups), kThreads}, stream, cut, state, first / kGroup, groups,
+             target, target_codec(target), bytes);
+    }
+  } else if (little) {
+    decode_little();
+  } else {
+    launch(decode_padded, {blocks_for(total), kThreads}, stream, view, state, rows, target,
+           target_codec(target), bytes);
+  }
+  if (view.rounds_scaled) {
+    WriteView rounded;
+    rounded.stored.elements = rows.elements();
+    rounded.stored.nonzero = view.operand_nonzero;
+    rounded.stored.codec = view.operand;
+    rounded.mode = view.mode;
+    rounded.state = true;
+    rounded.number = view.number;
+    rounded.stats = view.stats;
+    launch(encode_scaled, {blocks_for(scaled_blocks(rows.elements()) * 32), kThreads}, stream, rounded, state,
+           static_cast<const float*>(out), static_cast<float*>(out));
+  }
+  if (!view.rounds_s2fp8) return;
+  auto* logs = static_cast<LogSpace*>(space);
+  auto* values = static_cast<float*>(out);
+  sum_logs(values, rows.elements(), logs, nullptr, nullptr, stream);
+  launch(squeeze, {blocks_for(rows.elements()), kThreads}, stream, logs, nullptr, view.operand, values,
+         rows.elements(), static_cast<uint8_t*>(nullptr), view.stats);
+}
+
+void encode(const WriteView& view, const StepState* state, const Rows& rows, const float* in, void* space,
+            Stream stream) {
+  if (view.stored.kind == Stored::scaled) {
+    const uint64_t blocks = scaled_blocks(view.stored.elements);
+    launch(encode_scaled, {blocks_for(blocks * 32), kThreads}, stream, view, state, in,
+           static_cast<float*>(nullptr));
+  } else if (view.stored.kind == Stored::s2fp8) {
+    auto* logs = static_cast<LogSpace*>(space);
+    const StepState* unless = view.update ? state : nullptr;
+    sum_logs(in, rows.elements(), logs, unless, view.stored.side, stream);
+    launch(squeeze, {blocks_for(rows.elements()), kThreads}, stream, logs, unless, view.stored.codec,
+           const_cast<float*>(in), rows.elements(), view.stored.codes, view.stats);
+  } else {
+    WriteView cut = view;
+    const uint64_t end = rows.first * rows.channels + rows.elements();
+    if (end < cut.stored.elements) cut.stored.elements = end;
+    if (encode_quickly(cut, state, rows, in, stream)) return;
+    if (rows.elements() > 0 && rows.elements() <= kLittle && by_singles(view)) {
+      launch(encode_singles, {blocks_for(rows.elements()), kThreads}, stream, cut, state, rows, in);
+      return;
+    }
+    launch(encode_groups, {blocks_for(groups_of(rows.elements())), kThreads}, stream, cut, state, rows, in);
+  }
+}
+
+}  // namespace ulp::cuda

@@ -1,0 +1,42 @@
+// Numbers as codes of the libraries' types of 8 and 16 bits, which must hold them exactly. Only for files that are compiled as kernels.
+#pragma once
+
+#include "ulp/backend/cuda/access/codec.h"
+#include "ulp/backend/cuda/access/convert.h"
+#include "ulp/backend/cuda/library/tensor_cores.h"
+#include "ulp/backend/cuda/runtime/launch.h"
+
+namespace ulp::cuda {
+
+// For target_code; bf16 and fp32 need none.
+inline QuickCodec target_codec(PlainType target) {
+  const FloatFormat format = operand_format(target == PlainType::e4m3 ? Unit::e4m3 : Unit::fp16);
+  return make_quick(make_spec(format, format.has_inf() ? Overflow::infinity : Overflow::saturate));
+}
+
+// A number that the target has, as its code.
+__device__ inline uint32_t target_code(PlainType target, const QuickCodec& codec, float x) {
+  if (target == PlainType::fp32) return float_bits(x);
+  return target == PlainType::bf16 ? float_bits(x) >> 16 : encode_even(codec, float_bits(x)).code;
+}
+
+__device__ inline void store_target(PlainType target, void* out, uint64_t at, uint32_t code) {
+  if (target == PlainType::fp32) {
+    static_cast<uint32_t*>(out)[at] = code;
+  } else if (target == PlainType::e4m3) {
+    static_cast<uint8_t*>(out)[at] = static_cast<uint8_t>(code);
+  } else {
+    static_cast<uint16_t*>(out)[at] = static_cast<uint16_t>(code);
+  }
+}
+
+// `count` numbers of a group of eight.
+__device__ inline void store_targets(PlainType target, const QuickCodec& codec, uint8_t* out, uint64_t group,
+                                     uint32_t count, const float (&x)[8]) {
+  uint32_t code[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) code[i] = target_code(target, codec, x[i]);
+  store_codes(out, 8 * target_bytes(target), group, count, code);
+}
+
+}  // namespace ulp::cuda

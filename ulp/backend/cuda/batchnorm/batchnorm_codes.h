@@ -1,0 +1,405 @@
+// Groups of eight numbers as packed codes: converted, masked and compared two or four at a time as they lie. The processor's own types are
+// converted by its instructions, which are spelled out for the CPU. Only for files that are compiled as kernels.
+#pragma once
+
+#include "ulp/backend/cuda/batchnorm/batchnorm.h"
+#include "ulp/backend/cuda/elementwise/fused_groups.h"
+#include "ulp/backend/elementwise.h"
+
+namespace ulp::cuda {
+
+// Whether codes have 16 bits; else 8.
+template <Code kCode>
+inline constexpr bool kHalves = kCode == Code::bf16 || kCode == Code::wide;
+template <Code kCode>
+inline constexpr int kWordsOf = kHalves<kCode> ? 4 : 2;
+
+template <Code kCode>
+struct Packed {
+  uint32_t word[kWordsOf<kCode>];
+};
+
+template <Code kCode>
+__device__ inline Packed<kCode> load_packed(const uint8_t* codes, uint32_t group) {
+  Packed<kCode> made;
+  if constexpr (kHalves<kCode>) {
+    const uint4 four = reinterpret_cast<const uint4*>(codes)[group];
+    made.word[0] = four.x;
+    made.word[1] = four.y;
+    made.word[2] = four.z;
+    made.word[3] = four.w;
+  } else {
+    const uint2 two = reinterpret_cast<const uint2*>(codes)[group];
+    made.word[0] = two.x;
+    made.word[1] = two.y;
+  }
+  return made;
+}
+
+template <Code kCode>
+__device__ inline void store_packed(uint8_t* codes, uint32_t group, const Packed<kCode>& made) {
+  if constexpr (kHalves<kCode>) {
+    reinterpret_cast<uint4*>(codes)[group] =
+        make_uint4(made.word[0], made.word[1], made.word[2], made.word[3]);
+  } else {
+    reinterpret_cast<uint2*>(codes)[group] = make_uint2(made.word[0], made.word[1]);
+  }
+}
+
+template <Code kCode>
+__device__ inline uint32_t code_at(const Packed<kCode>& packed, int i) {
+  constexpr int kEach = kHalves<kCode> ? 2 : 4, kBits = 32 / kEach;
+  return pick(packed.word, i / kEach) >> (kBits * (i % kEach)) & ((1u << kBits) - 1);
+}
+
+#if defined(__CUDA_ARCH__)
+// The processor's instructions.
+template <Code kCode>
+__device__ inline void unpack_two(uint32_t codes, float& low, float& high) {
+  uint32_t halves;
+  if constexpr (kCode == Code::e4) {
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<uint16_t>(codes)));
+  } else {
+    asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(halves) : "h"(static_cast<uint16_t>(codes)));
+  }
+  asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h;}"
+      : "=f"(low), "=f"(high)
+      : "r"(halves));
+}
+template <Code kCode>
+__device__ inline uint32_t pack_two(float low, float high) {
+  if constexpr (kCode == Code::bf16) {
+    uint32_t codes;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(codes) : "f"(high), "f"(low));
+    return codes;
+  } else {
+    uint16_t codes;
+    if constexpr (kCode == Code::e4) {
+      asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
+    } else {
+      asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
+    }
+    return codes;
+  }
+}
+// All ones where a half is a number of bf16 above 0.
+__device__ inline uint32_t positive_halves(uint32_t word) {
+  const uint32_t zero = 0;
+  return __hgt2_mask(reinterpret_cast<const __nv_bfloat162&>(word),
+                     reinterpret_cast<const __nv_bfloat162&>(zero));
+}
+// Bytes filled with the signs of others: nibble 8 + i stands for byte i's, 12 + i for that of the second word.
+template <uint32_t kChosen>
+__device__ inline uint32_t fill_signs(uint32_t word, uint32_t second = 0) {
+  uint32_t made;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(made) : "r"(word), "r"(second), "n"(kChosen));
+  return made;
+}
+__device__ inline uint32_t larger_halves(uint32_t a, uint32_t b) { return __vmaxu2(a, b); }
+#else
+inline const QuickCodec& unit_codec(Code code) {
+  static const QuickCodec e4 = make_quick({3, -6, 7, 0x7E, 0x7E, 0, 0x7F, 0, 0, kNanBits});
+  static const QuickCodec e5 = make_quick({2, -14, 7, 0x7B, 0x7B, 0, 0x7F, 0, 0, kNanBits});
+  return code == Code::e4 ? e4 : e5;
+}
+template <Code kCode>
+inline void unpack_two(uint32_t codes, float& low, float& high) {
+  low = bits_float(decode_quick(unit_codec(kCode), codes & 0xFFu));
+  high = bits_float(decode_quick(unit_codec(kCode), codes >> 8 & 0xFFu));
+}
+template <Code kCode>
+inline uint32_t pack_two(float low, float high) {
+  if constexpr (kCode == Code::bf16) {
+    const auto one = [](float x) {
+      const uint32_t bits = float_bits(x);
+      return x != x ? 0x7FFFu : (bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16;
+    };
+    return one(low) | one(high) << 16;
+  } else {
+    return encode_even(unit_codec(kCode), float_bits(low)).code |
+           encode_even(unit_codec(kCode), float_bits(high)).code << 8;
+  }
+}
+inline uint32_t positive_halves(uint32_t word) {
+  return (bits_float(word << 16) > 0 ? 0xFFFFu : 0u) |
+         (bits_float(word & 0xFFFF0000u) > 0 ? 0xFFFF0000u : 0u);
+}
+template <uint32_t kChosen>
+inline uint32_t fill_signs(uint32_t word, uint32_t second = 0) {
+  uint32_t made = 0;
+  for (uint32_t i = 0; i < 4; ++i) {
+    const uint32_t chosen = kChosen >> (4 * i), from = (chosen & 4u) != 0 ? second : word;
+    made |= (from >> (8 * (chosen & 3u) + 7) & 1u) * 0xFFu << (8 * i);
+  }
+  return made;
+}
+inline uint32_t larger_halves(uint32_t a, uint32_t b) {
+  const uint32_t low = (a & 0xFFFFu) > (b & 0xFFFFu) ? a : b, high = a >> 16 > b >> 16 ? a : b;
+  return (low & 0xFFFFu) | (high & 0xFFFF0000u);
+}
+#endif
+
+// How codes become numbers. Of e4 `lift` is what the type's numbers are multiplied by. Of wide a code goes from the top of a register
+// by `shift` to its place in a number, where `mask` has the bits that belong there; the rest is `lift`.
+struct Reading {
+  float lift;
+  uint32_t shift, mask;
+};
+
+// How numbers are written. Of wide 2^23 spacings of the binade of pattern p are p + many, or `least` where that is more.
+struct CodeTarget {
+  Reading reading;
+  float drop;  // 1 / lift
+  uint32_t many, least;
+  bool wide;           // or else e4, where the kernel is not told
+  float limit;         // up to here numbers become codes that the type has too
+  float vanishing;     // numbers up to here become 0
+  EncodeStats* stats;  // null: not reported
+  QuickCodec codec;    // for what is beyond
+};
+
+// The numbers of a group, of e4 those of the type. Codes that are no numbers there come out as infinities or NaN, of which arithmetic
+// makes no number again.
+template <Code kCode>
+__device__ inline void unpack_units(const Packed<kCode>& packed, const Reading& reading, float (&x)[8]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (kCode == Code::bf16) {
+      x[2 * i] = bits_float(packed.word[i] << 16);
+      x[2 * i + 1] = bits_float(packed.word[i] & 0xFFFF0000u);
+    } else if constexpr (kCode == Code::wide) {
+      // The sign stays above; what it fills and what comes from the neighbour are masked.
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        const auto top = static_cast<int32_t>(k == 0 ? packed.word[i] << 16 : packed.word[i]);
+        x[2 * i + k] = bits_float(static_cast<uint32_t>(top >> reading.shift) & reading.mask) * reading.lift;
+      }
+    } else {
+      unpack_two<kCode>(packed.word[i / 2] >> (16 * (i % 2)), x[2 * i], x[2 * i + 1]);
+    }
+  }
+}
+// Those of the format.
+template <Code kCode>
+__device__ inline void unpack(const Packed<kCode>& packed, const Reading& reading, float (&x)[8]) {
+  unpack_units<kCode>(packed, reading, x);
+  if constexpr (kCode == Code::e4) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) x[i] = x[i] * reading.lift;
+  }
+}
+
+// |x| up to the limit of a `wide` target, rounded to nearest-even. 2^23 spacings, added and taken away again, leave a whole number of
+// them; below the smallest normal number its spacings.
+__device__ inline float round_wide(const CodeTarget& target, float x) {
+  const uint32_t own = (float_bits(x) & 0x7F800000u) + target.many;
+  const float many = bits_float(own > target.least ? own : target.least);
+  return (fabsf(x) + many) - many;
+}
+
+// The codes of two magnitudes, low and high. A number of the format, less the lift, is its code and zeros below it.
+__device__ inline uint32_t wide_codes(const CodeTarget& target, float low, float high) {
+  const uint32_t first = float_bits(round_wide(target, low) * target.drop);
+  const uint32_t second = float_bits(round_wide(target, high) * target.drop);
+  return first >> (16 - target.reading.shift) | second << target.reading.shift;
+}
+
+// The codes of numbers up to a CodeTarget's limit, rounded to nearest-even.
+template <Code kCode>
+__device__ inline Packed<kCode> pack(const float (&x)[8], const CodeTarget& target) {
+  Packed<kCode> made;
+  if constexpr (kCode == Code::bf16) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) made.word[i] = pack_two<kCode>(x[2 * i], x[2 * i + 1]);
+  } else if constexpr (kCode == Code::wide) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t signs = __byte_perm(float_bits(x[2 * i]), float_bits(x[2 * i + 1]), 0x7632);
+      made.word[i] = choose_bits(0x7FFF7FFFu, wide_codes(target, x[2 * i], x[2 * i + 1]), signs);
+    }
+  } else {
+    float y[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) y[i] = kCode == Code::e4 ? x[i] * target.drop : x[i];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      made.word[i] = pack_two<kCode>(y[4 * i], y[4 * i + 1]) | pack_two<kCode>(y[4 * i + 2], y[4 * i + 3])
+                                                                   << 16;
+    }
+  }
+  return made;
+}
+
+// Numbers up to the limit, rounded as if they were stored. kCode none: e4 or wide, as the target says.
+template <Code kCode>
+__device__ inline void round_within(const CodeTarget& target, float (&x)[8]) {
+  if constexpr (kCode == Code::none) {
+    if (target.wide) {
+      round_within<Code::wide>(target, x);
+    } else {
+      round_within<Code::e4>(target, x);
+    }
+  } else if constexpr (kCode == Code::wide) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      x[i] = bits_float(choose_bits(0x7FFFFFFFu, float_bits(round_wide(target, x[i])), float_bits(x[i])));
+    }
+  } else {
+    unpack<kCode>(pack<kCode>(x, target), target.reading, x);
+  }
+}
+
+// The same of an activation: codes above 0 stay, others become 0.
+template <Code kCode>
+__device__ inline Packed<kCode> pack_relu(const float (&x)[8], const CodeTarget& target) {
+  if constexpr (kCode == Code::wide) {
+    Packed<kCode> made;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t below = fill_signs<0xFFBBu>(float_bits(x[2 * i]), float_bits(x[2 * i + 1]));
+      made.word[i] = wide_codes(target, x[2 * i], x[2 * i + 1]) & ~below;
+    }
+    return made;
+  } else {
+    Packed<kCode> made = pack<kCode>(x, target);
+#pragma unroll
+    for (int i = 0; i < kWordsOf<kCode>; ++i) {
+      made.word[i] &= ~fill_signs < kHalves<kCode> ? 0xBB99u : 0xBA98u > (made.word[i]);
+    }
+    return made;
+  }
+}
+
+// Codes stay where `out` is above 0. But for bf16 all codes of `out` are numbers.
+template <Code kCode, Code kOut>
+__device__ inline void keep_positive(Packed<kCode>& packed, const Packed<kOut>& out) {
+  if constexpr (kOut == Code::bf16) {
+    static_assert(kHalves<kCode>);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) packed.word[i] &= positive_halves(out.word[i]);
+  } else {
+    // The sign's place of a code says whether it is above 0.
+    constexpr uint32_t kRest = kHalves<kOut> ? 0x7FFF7FFFu : 0x7F7F7F7Fu;
+    uint32_t above[kWordsOf<kOut>];
+#pragma unroll
+    for (int i = 0; i < kWordsOf<kOut>; ++i) above[i] = ((out.word[i] & kRest) + kRest) & ~out.word[i];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if constexpr (kHalves<kCode> && kHalves<kOut>) {
+        packed.word[2 * i] &= fill_signs<0xBB99u>(above[2 * i]);
+        packed.word[2 * i + 1] &= fill_signs<0xBB99u>(above[2 * i + 1]);
+      } else if constexpr (kHalves<kCode>) {
+        packed.word[2 * i] &= fill_signs<0x9988u>(above[i]);
+        packed.word[2 * i + 1] &= fill_signs<0xBBAAu>(above[i]);
+      } else if constexpr (kHalves<kOut>) {
+        packed.word[i] &= fill_signs<0xFDB9u>(above[2 * i], above[2 * i + 1]);
+      } else {
+        packed.word[i] &= fill_signs<0xBA98u>(above[i]);
+      }
+    }
+  }
+}
+
+// The largest of the magnitudes' codes; 8-bit ones are followed by those of neighbours. kSigned: there may be signs.
+template <Code kCode, bool kSigned>
+__device__ inline uint32_t most_of(uint32_t before, const Packed<kCode>& packed) {
+  uint32_t most = before;
+#pragma unroll
+  for (int i = 0; i < kWordsOf<kCode>; ++i) {
+    if constexpr (kHalves<kCode>) {
+      most = larger_halves(most, kSigned ? packed.word[i] & 0x7FFF7FFFu : packed.word[i]);
+    } else {
+      const uint32_t word = kSigned ? packed.word[i] & 0x7F7F7F7Fu : packed.word[i];
+      most = larger_halves(larger_halves(most, word), word << 8);
+    }
+  }
+  return most;
+}
+// From what most_of gathered to one code.
+template <Code kCode>
+__device__ inline uint32_t most_code(uint32_t most) {
+  const uint32_t low = most & 0xFFFFu, high = most >> 16, code = low > high ? low : high;
+  return kHalves<kCode> ? code : code >> 8;
+}
+
+// The pattern of the number that a code up to the largest is.
+__device__ inline uint32_t number_of(const QuickCodec& codec, uint32_t code) {
+  return float_bits(bits_float(code << codec.shift) * codec.lift);
+}
+
+// The smallest magnitude; NaN are passed over.
+__device__ inline float smallest_of(const float (&x)[8]) {
+  float least = fminf(fabsf(x[0]), fabsf(x[1]));
+#pragma unroll
+  for (int i = 2; i < 8; ++i) least = fminf(least, fabsf(x[i]));
+  return least;
+}
+
+// What a thread saw of a tensor in groups within the limit.
+struct Within {
+  uint32_t underflow = 0, amax = 0;  // the last is an fp32 pattern
+
+  __device__ void add(uint32_t vanished, float most) {
+    underflow += vanished;
+    amax = float_bits(most) > amax ? float_bits(most) : amax;
+  }
+};
+// How many of a group become 0 without being 0. Few groups have any.
+__device__ inline uint32_t vanishing_in(const CodeTarget& target, const float (&x)[8]) {
+  uint32_t count = 0;
+  if (smallest_of(x) <= target.vanishing) {
+    // |x| in (0, vanishing]: 0 wraps around.
+#pragma unroll
+    for (int i = 0; i < 8; ++i) count += 2 * float_bits(x[i]) - 1 < 2 * float_bits(target.vanishing) ? 1 : 0;
+  }
+  return count;
+}
+
+// Reports at once what was seen in a group that goes the long way. Neighbours that go it too report together: in a tensor that
+// overflows everywhere a word for each would wait for all others.
+__device__ inline void report_now(const RangeCount& seen, EncodeStats* stats) {
+  if (stats == nullptr) return;
+#if defined(__CUDA_ARCH__)
+  const uint32_t here = __activemask();
+  const uint32_t sums[3] = {__reduce_add_sync(here, seen.overflow), __reduce_add_sync(here, seen.underflow),
+                            __reduce_add_sync(here, seen.nan)};
+  const uint32_t most = __reduce_max_sync(here, seen.amax);
+  if ((here & ((1u << threadIdx.x % 32) - 1)) != 0) return;  // one below reports
+#else
+  const uint32_t sums[3] = {seen.overflow, seen.underflow, seen.nan}, most = seen.amax;
+#endif
+  unsigned long long* counts[3] = {reinterpret_cast<unsigned long long*>(&stats->overflow),
+                                   reinterpret_cast<unsigned long long*>(&stats->underflow),
+                                   reinterpret_cast<unsigned long long*>(&stats->nan)};
+  for (int i = 0; i < 3; ++i) {
+    if (sums[i] != 0) atomicAdd(counts[i], static_cast<unsigned long long>(sums[i]));
+  }
+  auto* amax = reinterpret_cast<unsigned int*>(&stats->amax);
+  // It only grows: what is there already need not be written again.
+  if (most > *static_cast<volatile unsigned int*>(amax)) atomicMax(amax, static_cast<unsigned int>(most));
+}
+
+// One number the long way, as what it is stored as: a code, and a number again.
+__device__ inline uint32_t code_long(const QuickCodec& codec, float x, RangeCount& seen) {
+  const Encoded made = encode_even(codec, float_bits(x));
+  seen.add(made, float_bits(x));
+  return made.code;
+}
+__device__ inline float round_long(const QuickCodec& codec, float x, RangeCount& seen) {
+  return bits_float(decode_quick(codec, code_long(codec, x, seen)));
+}
+template <Code kCode>
+__device__ inline float load_long(const QuickCodec& codec, const uint8_t* codes, uint64_t element) {
+  const uint32_t code = kHalves<kCode> ? reinterpret_cast<const uint16_t*>(codes)[element] : codes[element];
+  return bits_float(decode_quick(codec, code));
+}
+template <Code kCode>
+__device__ inline void store_long(uint8_t* codes, uint64_t element, uint32_t code) {
+  if constexpr (kHalves<kCode>) {
+    reinterpret_cast<uint16_t*>(codes)[element] = static_cast<uint16_t>(code);
+  } else {
+    codes[element] = static_cast<uint8_t>(code);
+  }
+}
+
+}  // namespace ulp::cuda

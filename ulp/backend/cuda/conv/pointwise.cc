@@ -1,0 +1,350 @@
+// The tasks of pointwise.h.
+#include "ulp/backend/cuda/conv/pointwise.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <string>
+
+#include "ulp/backend/cuda/access/operands.h"
+#include "ulp/backend/cuda/igemm/conv_igemm.h"
+#include "ulp/backend/cuda/igemm/conv_wgrad.h"
+#include "ulp/backend/cuda/kernels.h"
+#include "ulp/backend/cuda/library/tensor_cores.h"
+#include "ulp/base/error.h"
+
+namespace ulp::cuda {
+namespace {
+
+constexpr uint32_t kMostStages = 4;
+constexpr int kMostRest = 16;  // sums stay far from subnormal numbers
+constexpr size_t kProcessorShared = 228 << 10,
+                 kReserved = 2 << 10;  // of a processor; beside each block's own
+
+float two_to(int power) { return bits_float(static_cast<uint32_t>(power + 127) << 23); }
+
+// What all three operators have in common.
+struct Extents {
+  uint32_t pixels = 1, c = 2, k = 2;  // channels of the input, of the output
+  uint32_t processors = 1;
+};
+
+std::string describe_extents(const Problem& problem, const Shape& x, const Shape& out, const Shape& weight,
+                             Extents& made) {
+  if (std::string why = takes_one_node(problem); !why.empty()) return why;
+  if (problem.plan.accumulator) return "it adds up in fp32 alone";
+  if (!problem.plan.units.tensor_core) return "tensor cores are off";
+  made.processors = igemm_processors();
+  if (made.processors == 0) return "the GPU has no such tensor cores";
+  const Attrs& attrs = problem.root().attrs;
+  if (attrs.integer("groups") != 1) return "it has groups";
+  if (weight[1] != 1 || weight[2] != 1) return "its kernel is not 1x1";
+  if (attrs.integer("stride_h") != 1 || attrs.integer("stride_w") != 1) return "it has a stride";
+  if (attrs.integer("padding_h") != 0 || attrs.integer("padding_w") != 0) return "it has padding";
+  const int64_t pixels = x.n() * x.h() * x.w();
+  if (pixels >> 31 != 0) return "it has too many pixels";
+  if (x.c() % 2 != 0 || out.c() % 2 != 0) return "its channels are odd";
+  if (std::max(x.c(), out.c()) > kPointMost) return fmt::format("it has more than {} channels", kPointMost);
+  made.pixels = static_cast<uint32_t>(pixels);
+  made.c = static_cast<uint32_t>(x.c());
+  made.k = static_cast<uint32_t>(out.c());
+  return "";
+}
+
+// The bytes of codes that kernels read as they lie; or why not.
+std::string code_bytes(const Operand& operand, uint32_t& bytes) {
+  if (!operand.plain()) return "an operand is not stored as plain codes";
+  const FloatFormat& format = *operand.format();
+  bytes = static_cast<uint32_t>(format.bits()) / 8;
+  if (format == operand_format(Unit::bf16)) return "";
+  if (format.bits() != 8) return fmt::format("{} is neither bf16 nor of 8 bits", format_name(format));
+  if (format.specials != Specials::none)
+    return fmt::format("codes of {} may be special", format_name(format));
+  // What a code lacks in bf16's place must be a power of two that there is.
+  if (!operand.form().stored.codec.short_out)
+    return fmt::format("{} is no part of a bf16 pattern", format_name(format));
+  return why_not_held(Unit::bf16, format);
+}
+
+// ---- forward, gradients of inputs ----
+
+struct Described {
+  Extents extents;
+  bool gradient = false;
+  uint32_t bytes = 2;
+  int rest = 0;  // the power of two that is missing in sums
+  PointTiling tiling;
+
+  uint32_t in_c() const { return gradient ? extents.k : extents.c; }
+  uint32_t out_c() const { return gradient ? extents.c : extents.k; }
+};
+
+std::string describe(const Problem& problem, Described& made) {
+  const Node& node = problem.root();
+  if (node.in.size() > 2) return "it adds no bias";
+  made.gradient = node.op->name == "conv2d_grad_input";
+  const Shape &first = problem.shape(node.in[0]), &last = problem.shape(node.out[0]);
+  if (std::string why = describe_extents(problem, made.gradient ? last : first, made.gradient ? first : last,
+                                         problem.shape(node.in[1]), made.extents);
+      !why.empty())
+    return why;
+  const Operand x(problem, node.in[0]), weight(problem, node.in[1]);
+  if (std::string why = code_bytes(x, made.bytes); !why.empty()) return why;
+  if (!weight.format() || !weight.in_groups()) return "the weight is exact in fp32 alone";
+  if (std::string why = why_not_held(Unit::bf16, *weight.format()); !why.empty()) return why;
+  if (made.bytes == 1) {
+    // What codes lack is in the weights, as far as they have room for it.
+    const int power = point_codes(1, x.form().stored.codec).power;
+    const auto why_no_room = [&](int rest) {
+      FloatFormat format = *weight.format();
+      format.bias = static_cast<int16_t>(format.bias - (power - rest));
+      return why_not_held(Unit::bf16, format);
+    };
+    while (!why_no_room(made.rest).empty() && made.rest < kMostRest) ++made.rest;
+    if (std::string why = why_no_room(made.rest); !why.empty()) return why;
+  }
+  const Result result(problem, node, node.out[0]);
+  const WriteView& out = result.form();
+  if (!result.by_vectors()) return "the result is not stored as codes of 8 or 16 bits, or in fp32";
+  if (!out.stored.fp32 && !make_rounder(false, out.stored.codec, out.mode, out.number).quick)
+    return "the result is not rounded to nearest even in a few steps";
+  const std::optional<PointTiling> tiling =
+      make_point_tiling(made.extents.pixels, made.in_c(), made.out_c(), made.bytes, out.stored.bits / 8,
+                        made.extents.processors);
+  if (!tiling) return "the pixels of a tile do not fit in shared memory";
+  made.tiling = *tiling;
+  return "";
+}
+
+class PointTask : public Task {
+ public:
+  PointTask(const Problem& problem, const Described& made)
+      : x_(problem, problem.root().in[0]),
+        weight_(problem, problem.root().in[1]),
+        result_(problem, problem.root(), problem.root().out[0]) {
+    call_.pixels = made.extents.pixels;
+    call_.in_c = made.in_c();
+    call_.out_c = made.out_c();
+    call_.codes = point_codes(made.bytes, x_.form().stored.codec);
+    call_.tiling = made.tiling;
+    const WriteView& out = result_.form();
+    call_.rounder = make_rounder(out.stored.fp32, out.stored.codec, out.mode, out.number);
+    weights_.in_c = call_.in_c;
+    weights_.out_c = call_.out_c;
+    weights_.transposed = made.gradient;
+    weights_.factor = two_to(call_.codes.power - made.rest);
+    call_.factor = two_to(made.rest);
+    weights_.chunks = made.tiling.chunks;
+    weights_.steps = made.tiling.steps;
+    Workspace book;
+    image_ = book.book(made.tiling.image_words(), sizeof(uint32_t));
+    workspace_ = book.bytes();
+    note_ =
+        fmt::format("bf16: {} as it lies; tiles of {} pixels", format_name(*x_.format()), made.tiling.pixels);
+  }
+
+  void run(const RunContext& context) override {
+    PointWeights weights = weights_;
+    weights.view = weight_.view(context);
+    weights.state = context.state;
+    weights.to = reinterpret_cast<uint32_t*>(context.workspace + image_);
+    prepare_points(weights, context.stream);
+    PointCall call = call_;
+    call.in = context.bytes(x_.id());
+    call.image = weights.to;
+    call.out = result_.view(context);
+    run_points(call, context.stream);
+  }
+
+  std::string note() const override { return note_; }
+
+ private:
+  Operand x_, weight_;
+  Result result_;
+  PointCall call_;        // but for where things lie,
+  PointWeights weights_;  // as these
+  size_t image_ = 0;
+  std::string note_;
+};
+
+std::string why_not(const Problem& problem) {
+  Described made;
+  return describe(problem, made);
+}
+
+std::unique_ptr<Task> make(const Problem& problem) {
+  Described made;
+  if (const std::string why = describe(problem, made); !why.empty())
+    fail("cuda", "{}: {}", problem.root().name, why);
+  return std::make_unique<PointTask>(problem, made);
+}
+
+// ---- gradients of weights ----
+
+std::string describe_grad(const Problem& problem, PointGradCall& made) {
+  const Node& node = problem.root();
+  Extents extents;
+  if (std::string why = describe_extents(problem, problem.shape(node.in[0]), problem.shape(node.in[1]),
+                                         problem.shape(node.out[0]), extents);
+      !why.empty())
+    return why;
+  const Operand in(problem, node.in[0]), grad(problem, node.in[1]);
+  uint32_t in_bytes = 0, grad_bytes = 0;
+  if (std::string why = code_bytes(in, in_bytes); !why.empty()) return why;
+  if (std::string why = code_bytes(grad, grad_bytes); !why.empty()) return why;
+  if (!Result(problem, node, node.out[0]).in_groups()) return "the result is not stored by groups";
+  made.pixels = extents.pixels;
+  made.in_c = extents.c;
+  made.out_c = extents.k;
+  made.in_codes = point_codes(in_bytes, in.form().stored.codec);
+  made.grad_codes = point_codes(grad_bytes, grad.form().stored.codec);
+  made.tiling =
+      make_point_grad_tiling(made.pixels, made.in_c, made.out_c, in_bytes, grad_bytes, extents.processors);
+  return "";
+}
+
+class PointGradTask : public Task {
+ public:
+  PointGradTask(const Problem& problem, const PointGradCall& made)
+      : call_(made),
+        in_(problem, problem.root().in[0]),
+        grad_(problem, problem.root().in[1]),
+        result_(problem, problem.root(), problem.root().out[0]) {
+    Workspace book;
+    // Groups of eight are read, also where the last one is not whole.
+    parts_ = book.book(call_.tiling.pieces * elements() + kGroup);
+    workspace_ = book.bytes();
+    note_ = fmt::format("bf16: {} and {} as they lie; {} pieces of the batch", format_name(*in_.format()),
+                        format_name(*grad_.format()), call_.tiling.pieces);
+  }
+
+  void run(const RunContext& context) override {
+    PointGradCall call = call_;
+    call.in = context.bytes(in_.id());
+    call.grad = context.bytes(grad_.id());
+    call.parts = floats(context, parts_);
+    run_point_grad(call, context.stream);
+    add_parts({call.parts, call.tiling.pieces, elements(), result_.view(context), context.state},
+              context.stream);
+  }
+
+  std::string note() const override { return note_; }
+
+ private:
+  uint64_t elements() const { return uint64_t{call_.out_c} * call_.in_c; }
+
+  PointGradCall call_;  // but for where things lie
+  Operand in_, grad_;
+  Result result_;
+  size_t parts_ = 0;
+  std::string note_;
+};
+
+std::string why_not_grad(const Problem& problem) {
+  PointGradCall made;
+  return describe_grad(problem, made);
+}
+
+std::unique_ptr<Task> make_grad(const Problem& problem) {
+  PointGradCall made;
+  if (const std::string why = describe_grad(problem, made); !why.empty())
+    fail("cuda", "{}: {}", problem.root().name, why);
+  return std::make_unique<PointGradTask>(problem, made);
+}
+
+}  // namespace
+
+PointCodes point_codes(uint32_t bytes, const QuickCodec& codec) {
+  PointCodes made;
+  made.bytes = bytes;
+  if (bytes != 1) return made;
+  made.shift = static_cast<uint32_t>(7 - codec.spec.man);
+  made.mask = (0x8000u | 0x7Fu << made.shift) * 0x00010001u;
+  made.power = codec.spec.emin + 126;
+  made.lift = (static_cast<uint32_t>(made.power + 127) << 7) * 0x00010001u;
+  return made;
+}
+
+std::optional<PointTiling> make_point_tiling(uint32_t pixels, uint32_t in_c, uint32_t out_c,
+                                             uint32_t in_bytes, uint32_t out_bytes, uint32_t processors,
+                                             uint32_t tile) {
+  PointTiling tiling;
+  tiling.chunks = (out_c + kPointColumns - 1) / kPointColumns;
+  tiling.steps = (in_c + kPointStep - 1) / kPointStep;
+  tiling.groups = std::min(tiling.chunks, 4u);
+  // With so many blocks to a processor, which has registers for kPointThreads.
+  const auto fits = [&](uint32_t size, bool resident, uint32_t blocks, uint32_t stages) {
+    if (size * tiling.groups * blocks > kPointThreads || (tile != 0 && size != tile)) return false;
+    const size_t room = std::min(kPointShared, kProcessorShared / blocks - kReserved);
+    const size_t stage = size_t{size} * in_c * in_bytes, made = size_t{size} * out_c * out_bytes;
+    const size_t beside = made + (resident ? size_t{tiling.image_words()} * sizeof(uint32_t) : 0);
+    if (beside + stages * stage > room) return false;
+    tiling.pixels = size;
+    tiling.resident = resident;
+    tiling.stages = static_cast<uint32_t>(std::min<size_t>((room - beside) / stage, kMostStages));
+    tiling.shared = beside + tiling.stages * stage;
+    tiling.tiles = (pixels + size - 1) / size;
+    tiling.grid = std::min(tiling.tiles, processors * blocks);
+    return true;
+  };
+  // Several blocks, so that one multiplies while another writes, each with tiles to come; else one. Weights that have no room are read
+  // through the caches.
+  constexpr uint32_t kSizes[] = {128, 64, 32};
+  // Of few pixels tiles are small, so that half of the processors have one, unless others are asked for.
+  const auto few = [&](uint32_t size) {
+    return tile == 0 && size > kSizes[2] && 2 * uint64_t{(pixels + size - 1) / size} < processors;
+  };
+  for (const bool resident : {true, false}) {
+    for (const uint32_t size : kSizes) {
+      if (few(size)) continue;
+      for (uint32_t blocks = 4; blocks > 1; --blocks) {
+        if (fits(size, resident, blocks, 3)) return tiling;
+      }
+    }
+    for (const uint32_t size : kSizes) {
+      if (!few(size) && fits(size, resident, 1, 2)) return tiling;
+    }
+  }
+  return std::nullopt;
+}
+
+PointGradTiling make_point_grad_tiling(uint32_t pixels, uint32_t in_c, uint32_t out_c, uint32_t in_bytes,
+                                       uint32_t out_bytes, uint32_t processors) {
+  constexpr uint32_t kChannels = 64, kWarps = kPointGradThreads / 32, kMostPixels = 128;
+  PointGradTiling tiling;
+  const uint32_t in_tiles = (in_c + kChannels - 1) / kChannels,
+                 out_tiles = (out_c + kChannels - 1) / kChannels;
+  tiling.warps_in = std::min(std::bit_ceil(in_tiles), 4u);
+  tiling.warps_out = std::min(std::bit_ceil(out_tiles), kWarps / tiling.warps_in);
+  tiling.slices = kWarps / (tiling.warps_in * tiling.warps_out);
+  tiling.blocks_in = (in_tiles + tiling.warps_in - 1) / tiling.warps_in;
+  tiling.blocks_out = (out_tiles + tiling.warps_out - 1) / tiling.warps_out;
+  // Lanes read up to 64 channels, whether they are there or not: beyond the last pixel as well.
+  constexpr size_t kBehind = 2 * kChannels;
+  const size_t pixel = size_t{in_c} * in_bytes + size_t{out_c} * out_bytes;
+  tiling.pixels = kMostPixels;
+  while (3 * pixel * tiling.pixels + kBehind > kPointShared) tiling.pixels /= 2;
+  tiling.stages = static_cast<uint32_t>(
+      std::min<size_t>((kPointShared - kBehind) / (pixel * tiling.pixels), kMostStages));
+  // Half of the slices leave their sums there.
+  const size_t sums = tiling.slices > 1 ? size_t{kWarps / 2} * kChannels * kChannels * sizeof(float) : 0;
+  tiling.shared = std::max(tiling.stages * pixel * tiling.pixels + kBehind, sums);
+  tiling.tiles = (pixels + tiling.pixels - 1) / tiling.pixels;
+  // A block for each processor.
+  const uint32_t wanted = std::clamp(processors / (tiling.blocks_in * tiling.blocks_out), 1u, tiling.tiles);
+  tiling.each = (tiling.tiles + wanted - 1) / wanted;
+  tiling.pieces = (tiling.tiles + tiling.each - 1) / tiling.each;
+  return tiling;
+}
+
+std::span<const KernelDef> pointwise_kernels() {
+  static constexpr KernelDef kKernels[] = {
+      {"conv2d", "pointwise", why_not, make},
+      {"conv2d_grad_input", "pointwise", why_not, make},
+      {"conv2d_grad_weight", "pointwise", why_not_grad, make_grad},
+  };
+  return kKernels;
+}
+
+}  // namespace ulp::cuda

@@ -1,0 +1,106 @@
+// Convolutions with 1x1 kernels whose pixels need not be whole pieces of 16 bytes, without which neither the copy engine (conv_igemm.h) nor a
+// library reads them in place: forward ones, gradients of inputs and of weights, of an even number of channels. Operands are bf16, or
+// codes of 8 bits without specials, which are decoded on the way into the tensor core; results are encoded where they are summed.
+//
+// A tile of pixels is one piece of memory whatever the channels are, and begins at a multiple of 16 bytes. So tiles are copied to shared
+// memory as they lie, several of them ahead, and results leave it the same way: memory is read once and written once. The same
+// elements are always added in the same order, which depends on shapes and the number of processors.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "ulp/backend/cuda/access/view.h"
+#include "ulp/backend/cuda/elementwise/fused_elementwise.h"
+#include "ulp/tensor/device.h"
+
+namespace ulp::cuda {
+
+inline constexpr uint32_t kPointMost = 512;        // channels
+inline constexpr uint32_t kPointColumns = 64;      // channels of results that a warp sums for at once
+inline constexpr uint32_t kPointStep = 16;         // channels that a tensor core multiplies at once
+inline constexpr uint32_t kPointBlock = 512;       // words of weights of a step and these columns
+inline constexpr uint32_t kPointThreads = 512;     // of a block, at most
+inline constexpr size_t kPointShared = 226 << 10;  // bytes that a block may have, beside what reports take
+
+// How codes of 8 bits become bf16: two signed halves of a register are moved to bf16's place, which leaves a power of two to be made up
+// for. Of bf16 nothing matters.
+struct PointCodes {
+  uint32_t bytes = 2;
+  uint32_t shift = 0, mask = 0;
+  int power = 0;      // what is missing
+  uint32_t lift = 0;  // the same as two bf16
+};
+PointCodes point_codes(uint32_t bytes, const QuickCodec& codec);
+
+struct PointTiling {
+  uint32_t pixels = 128;  // of a tile: 128, 64 or 32; a warp has 32 of them
+  uint32_t tiles = 1;
+  uint32_t chunks = 1, steps = 1;  // of columns; of channels
+  uint32_t groups = 1;             // of warps, each with columns of its own
+  uint32_t stages = 2;             // tiles in shared memory
+  bool resident = true;            // weights are there as well
+  uint32_t grid = 1;
+  size_t shared = 0;
+
+  constexpr uint32_t threads() const { return pixels * groups; }
+  constexpr uint32_t image_words() const { return chunks * steps * kPointBlock; }
+};
+// Nothing where a tile does not fit. With `tile` pixels, or with what is best.
+std::optional<PointTiling> make_point_tiling(uint32_t pixels, uint32_t in_c, uint32_t out_c,
+                                             uint32_t in_bytes, uint32_t out_bytes, uint32_t processors,
+                                             uint32_t tile = 0);
+
+// Weights as the tensor core reads them: blocks of (columns, step), in which each lane has the words of two times eight columns together.
+// Elements that no weight has are 0. Every stored weight is read once, and its rounding reported.
+struct PointWeights {
+  ReadView view;
+  const StepState* state = nullptr;
+  uint32_t in_c = 2, out_c = 2;
+  bool transposed = false;  // stored as (in_c, out_c), else as (out_c, in_c)
+  float factor = 1;         // a power of two, what the other operand lacks
+  uint32_t chunks = 1, steps = 1;
+  uint32_t* to = nullptr;
+};
+void prepare_points(const PointWeights& weights, Stream stream);
+
+struct PointCall {
+  const uint8_t* in = nullptr;      // aligned to 16 bytes, as is the result
+  const uint32_t* image = nullptr;  // of weights
+  uint32_t pixels = 1, in_c = 2, out_c = 2;
+  PointCodes codes;
+  PointTiling tiling;
+  float factor = 1;  // of sums: a power of two that weights had no room for
+  WriteView out;
+  Rounder rounder;
+};
+void run_points(const PointCall& call, Stream stream);
+
+inline constexpr uint32_t kPointGradThreads = 256;
+
+struct PointGradTiling {
+  uint32_t pixels = 128;                   // of a tile
+  uint32_t tiles = 1;                      // of pixels
+  uint32_t warps_out = 1, warps_in = 1;    // of a block: 64 channels each of the gradient and of the input,
+  uint32_t slices = 8;                     // for each of which so many share the pixels of a tile
+  uint32_t blocks_out = 1, blocks_in = 1;  // that all channels take
+  uint32_t pieces = 1, each = 1;           // of the batch, of so many tiles
+  uint32_t stages = 3;
+  size_t shared = 0;
+
+  constexpr uint32_t grid() const { return blocks_out * blocks_in * pieces; }
+};
+PointGradTiling make_point_grad_tiling(uint32_t pixels, uint32_t in_c, uint32_t out_c, uint32_t in_bytes,
+                                       uint32_t out_bytes, uint32_t processors);
+
+struct PointGradCall {
+  const uint8_t *in = nullptr, *grad = nullptr;  // aligned to 16 bytes
+  uint32_t pixels = 1, in_c = 2, out_c = 2;
+  PointCodes in_codes, grad_codes;
+  PointGradTiling tiling;
+  float* parts = nullptr;  // (pieces, out_c, in_c)
+};
+void run_point_grad(const PointGradCall& call, Stream stream);
+
+}  // namespace ulp::cuda

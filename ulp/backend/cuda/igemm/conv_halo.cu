@@ -1,0 +1,224 @@
+// The kernel of conv_halo.h. A block's first tile is fetched by all its threads; while three warpgroups multiply it the fourth fetches
+// the next, and multiplies with them where there is none. Codes become bf16 on the way into shared memory, once for all taps.
+#include "ulp/backend/cuda/igemm/conv_halo.h"
+
+#include "ulp/backend/cuda/igemm/conv_halo_device.h"
+#include "ulp/backend/cuda/igemm/epilogue.h"
+#include "ulp/backend/cuda/runtime/launch.h"
+
+namespace ulp::cuda {
+namespace {
+
+constexpr uint32_t kPaddedThreads = 512, kWarpgroup = 128;
+
+// Fetches a tile's pixels into the planes at `to`: a thread of `count`. Pieces of 16 bytes go round the threads, eight pixels of a piece
+// one after the other, so that what eight lanes write lies together in its plane and what a warp reads lies together in memory.
+template <Feed feed, uint32_t kChannels, int kAtOnce>
+__device__ inline void fetch(const IgemmCall& call, uint32_t index, uint32_t to, uint32_t thread,
+                             uint32_t count) {
+  constexpr uint32_t kRowBytes = kChannels * feed_bytes(feed), kPieces = kRowBytes / 16;
+  const PaddedTile tile = padded_tile(call, index);
+  const uint32_t pixels = call.tiling.padded.pixels, plane = pixels * 16;
+  const uint32_t items = (pixels + 7) / 8 * 8 * kPieces;
+  const auto place = [&](uint32_t item, uint32_t& piece) {
+    piece = item / 8 % kPieces;
+    return item / (8 * kPieces) * 8 + item % 8;
+  };
+  if constexpr (feed == Feed::bf16) {
+#pragma unroll kAtOnce
+    for (uint32_t item = thread; item < items; item += count) {
+      uint32_t piece;
+      const uint32_t i = place(item, piece);
+      if (i >= pixels) continue;
+      const uint32_t pixel = padded_pixel(call, tile, i);
+      const uint8_t* from = pixel == kNoPixel ? call.in : call.in + uint64_t{pixel} * kRowBytes + piece * 16;
+      copy_piece(to + piece * plane + i * 16, from, pixel != kNoPixel);
+    }
+    wait_copies();
+  } else {
+    for (uint32_t first = thread; first < items; first += kAtOnce * count) {
+      uint4 word[kAtOnce];
+#pragma unroll
+      for (int u = 0; u < kAtOnce; ++u) {
+        uint32_t piece;
+        const uint32_t i = place(first + u * count, piece);
+        word[u] = make_uint4(0, 0, 0, 0);
+        if (i >= pixels) continue;
+        const uint32_t pixel = padded_pixel(call, tile, i);
+        if (pixel == kNoPixel) continue;
+        word[u] = __ldg(reinterpret_cast<const uint4*>(call.in + uint64_t{pixel} * kRowBytes + piece * 16));
+      }
+#pragma unroll
+      for (int u = 0; u < kAtOnce; ++u) {
+        uint32_t piece;
+        const uint32_t i = place(first + u * count, piece);
+        if (i >= pixels) continue;
+        // Two codes with copies of their signs above them: moved to bf16's place, of the copies one remains.
+        const auto low = [&](uint32_t codes) { return two_signed<0x9180>(codes) << call.shift & call.mask; };
+        const auto high = [&](uint32_t codes) { return two_signed<0xB3A2>(codes) << call.shift & call.mask; };
+        const uint32_t at = to + 2 * piece * plane + i * 16;
+        store_piece(at, low(word[u].x), high(word[u].x), low(word[u].y), high(word[u].y));
+        store_piece(at + plane, low(word[u].z), high(word[u].z), low(word[u].w), high(word[u].w));
+      }
+    }
+  }
+}
+
+// All taps of a piece into one sum, of a tap all channels; asynchronous. `a` and `b` are descriptors, planes lie `plane` bytes apart.
+template <int kColumns, int kSteps>
+__device__ inline void multiply(const IgemmCall& call, uint64_t a, uint64_t b, uint32_t plane,
+                                float (&sums)[kColumns / 2]) {
+  // Addresses are in the lower half, and no carry leaves it.
+  const auto moved = [](uint64_t descriptor, uint32_t by) {
+    return (descriptor & ~uint64_t{0xFFFFFFFFu}) | (static_cast<uint32_t>(descriptor) + by);
+  };
+  const auto add_tap = [&](uint32_t tap, int adds) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const auto i = static_cast<uint32_t>(step);
+      SharedMma<kColumns>::run(sums,
+                               moved(a, static_cast<uint32_t>(call.part[0].offset[tap]) + i * (plane / 8)),
+                               moved(b, (tap * kSteps + i) * kColumns * 2), step == 0 ? adds : 1);
+    }
+  };
+  const uint32_t taps = call.shape.taps();
+  if (taps == 9) {
+    mma_fence();
+#pragma unroll
+    for (uint32_t tap = 0; tap < 9; ++tap) add_tap(tap, tap == 0 ? 0 : 1);
+  } else {
+#pragma unroll 1
+    for (uint32_t tap = 0; tap < taps; ++tap) {
+      mma_fence();
+      add_tap(tap, tap == 0 ? 0 : 1);
+    }
+  }
+  mma_commit();
+}
+
+template <Feed feed, int kColumns, int kChannels>
+__global__ void __launch_bounds__(kPaddedThreads, kColumns <= 32 ? 2 : 1)
+    padded_kernel(ULP_TABLE(IgemmCall) call) {
+  ULP_SHARED(uint8_t, memory);
+  const IgemmTiling& tiling = call.tiling;
+  const uint32_t plane = tiling.padded.pixels * 16, slab_bytes = plane * (kChannels / 8);
+  // Slabs, weights, a barrier: what the last piece reads beyond a slab is there.
+  const uint32_t base = shared_address(memory);
+  const uint32_t weights = base + (tiling.slabs * slab_bytes + 127) / 128 * 128;
+  const uint32_t weight_bytes = call.shape.taps() * (kChannels * kColumns * 2);
+  const uint32_t barrier = weights + (weight_bytes > kPaddedSlack ? weight_bytes : kPaddedSlack);
+  const uint32_t column_tile = blockIdx.x % tiling.column_tiles;
+  if (threadIdx.x == 0) {
+    barrier_init(barrier, 1);
+    barrier_init_done();
+    barrier_expect(barrier, weight_bytes);
+    copy_bytes(weights, call.part[0].image + size_t{column_tile} * weight_bytes, weight_bytes, barrier);
+  }
+  const uint32_t warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const uint32_t group = __shfl_sync(0xFFFFFFFFu, threadIdx.x / kWarpgroup, 0);
+  constexpr uint32_t kGroups = kPaddedThreads / kWarpgroup, kNone = 0xFFFFFFFFu;
+  RangeCount seen;
+  uint32_t now = kNone, next = blockIdx.x / tiling.column_tiles, slab = base, next_slab = base;
+  while (true) {
+    const bool more = next < tiling.row_tiles, started = now != kNone, fetches = more && group == kGroups - 1;
+    if (more && (!started || fetches)) {
+      fetch<feed, kChannels, kColumns == 64 ? 8 : 4>(call, next, next_slab,
+                                                     started ? threadIdx.x % kWarpgroup : threadIdx.x,
+                                                     started ? kWarpgroup : kPaddedThreads);
+      proxy_fence();
+    }
+    if (started && !fetches) {
+      barrier_wait(barrier, 0);
+      const PaddedTile tile = padded_tile(call, now);
+      for (uint32_t piece = group; piece < tiling.padded.pieces; piece += more ? kGroups - 1 : kGroups) {
+        float sums[kColumns / 2];
+        __syncwarp();  // some of its threads may still store
+        multiply<kColumns, kChannels / 16>(call, block_descriptor(slab + piece * kPiece * 16, plane, 128),
+                                           block_descriptor(weights, kColumns * 16, 128), plane, sums);
+        mma_wait<0>();
+        hold_sums(sums);
+
+        const uint32_t first = piece * kPiece + warp * 16 + g, channels = column_tile * kColumns;
+        const auto store = [&](uint32_t half, uint32_t channel, auto& x) {
+          const uint32_t pixel = padded_result(call, tile, first + 8 * half);
+          if (pixel == kNoPixel || channel >= call.shape.out_c) return;
+          store_sums(call.out, call.rounder, uint64_t{pixel} * call.shape.out_c + channel, x, seen);
+        };
+        if constexpr (kColumns == 16) {
+          // A thread has four neighbouring channels of either row. Two threads exchange: one has eight of the first, the other of the second.
+          const bool odd = t % 2 != 0;
+          float x[8];
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const float up = sums[4 * (i / 2) + i % 2], down = sums[4 * (i / 2) + 2 + i % 2];
+            const float other = __shfl_xor_sync(0xFFFFFFFFu, odd ? up : down, 1);
+            x[i] = odd ? other : up;
+            x[4 + i] = odd ? down : other;
+          }
+          store(odd ? 1 : 0, channels + t / 2 * 8, x);
+        } else {
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            float x[kColumns / 4];
+#pragma unroll
+            for (int i = 0; i < kColumns / 4; ++i) x[i] = sums[4 * (i / 2) + 2 * half + i % 2];
+            store(half, channels + t * (kColumns / 4), x);
+          }
+        }
+      }
+    }
+    if (!more) break;
+    now = next;
+    next += gridDim.x / tiling.column_tiles;
+    slab = next_slab;
+    next_slab = next_slab == base ? base + slab_bytes : base;
+    // The tile is there, the one before has been read.
+    __syncthreads();
+  }
+  // Once for a block: blocks end together, and each of these would wait for those before it.
+  report(seen, call.out.stats);
+}
+
+template <Feed feed, int kColumns, int kChannels>
+void start_tile(const IgemmCall& call, Stream stream) {
+  auto* kernel = padded_kernel<feed, kColumns, kChannels>;
+#if defined(__CUDACC__)
+  static const cudaError_t allowed =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kPaddedShared);
+  (void)allowed;
+#endif
+  launch(kernel, {call.tiling.grid, kPaddedThreads, call.tiling.shared}, stream, call);
+}
+
+template <Feed feed, int kColumns>
+void start_channels(const IgemmCall& call, Stream stream) {
+  switch (call.tiling.channels) {
+    case 16:
+      return start_tile<feed, kColumns, 16>(call, stream);
+    case 32:
+      return start_tile<feed, kColumns, 32>(call, stream);
+    default:
+      return start_tile<feed, kColumns, 64>(call, stream);
+  }
+}
+
+template <Feed feed>
+void start_columns(const IgemmCall& call, Stream stream) {
+  switch (call.tiling.columns) {
+    case 16:
+      return start_channels<feed, 16>(call, stream);
+    case 32:
+      return start_channels<feed, 32>(call, stream);
+    default:
+      return start_channels<feed, 64>(call, stream);
+  }
+}
+
+}  // namespace
+
+void start_padded(const IgemmCall& call, Feed feed, Stream stream) {
+  feed == Feed::bf16 ? start_columns<Feed::bf16>(call, stream)
+                     : start_columns<Feed::bf16_from_8>(call, stream);
+}
+
+}  // namespace ulp::cuda

@@ -1,0 +1,150 @@
+// Instructions of the kernel of conv_halo.h: those of sm90.h, and products of operands that both are in shared memory. The
+// host's compiler has stand-ins, which find operands by their descriptors as the tensor core does.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "ulp/backend/cuda/runtime/launch.h"
+#if defined(__CUDACC__)
+#include "ulp/backend/cuda/igemm/sm90.h"
+#else
+#include "ulp/backend/cuda/igemm/conv_igemm.h"
+#endif
+
+namespace ulp::cuda {
+
+#if defined(__CUDACC__)
+
+// Adds a (64 rows by 16) times b to d, or writes it, both in shared memory; asynchronous.
+template <int n>
+struct SharedMma;
+template <>
+struct SharedMma<16> {
+  __device__ static void run(float (&d)[8], uint64_t a, uint64_t b, int adds) {
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, %10, 0; wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 "
+        "{%0,%1,%2,%3,%4,%5,%6,%7}, %8, %9, p, 1, 1, 0, 0;}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
+        : "l"(a), "l"(b), "r"(adds));
+  }
+};
+
+template <>
+struct SharedMma<32> {
+  __device__ static void run(float (&d)[16], uint64_t a, uint64_t b, int adds) {
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, %18, 0; wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
+        "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, %16, %17, p, 1, 1, 0, 0;}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+          "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+        : "l"(a), "l"(b), "r"(adds));
+  }
+};
+
+template <>
+struct SharedMma<64> {
+  __device__ static void run(float (&d)[32], uint64_t a, uint64_t b, int adds) {
+    asm volatile(
+        "{.reg .pred p; setp.ne.b32 p, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+        "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%"
+        "27,%28,%29,%30,%31}, %32, %33, p, 1, 1, 0, 0;}"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+          "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]),
+          "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]),
+          "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]),
+          "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+        : "l"(a), "l"(b), "r"(adds));
+  }
+};
+
+// The compiler reads these registers after this place, and not while products are under way.
+template <int n>
+__device__ inline void hold_sums(float (&sums)[n]) {
+#pragma unroll
+  for (int i = 0; i < n; ++i) asm volatile("" : "+f"(sums[i])::"memory");
+}
+
+__device__ inline void store_piece(uint32_t to, uint32_t x, uint32_t y, uint32_t z, uint32_t w) {
+  asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
+}
+
+// Copies 16 bytes to shared memory, or writes zeros there; asynchronous.
+__device__ inline void copy_piece(uint32_t to, const uint8_t* from, bool there) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16u : 0u)
+               : "memory");
+}
+// Until this thread's have been done.
+__device__ inline void wait_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+#else
+
+// Shared memory begins at 0. What is asynchronous is done at once.
+inline uint32_t shared_address(const void*) { return 0; }
+inline void barrier_init(uint32_t, uint32_t) {}
+inline void barrier_init_done() {}
+inline void barrier_expect(uint32_t, uint32_t) {}
+inline void barrier_wait(uint32_t, uint32_t) {}
+inline void proxy_fence() {}
+inline void mma_fence() {}
+inline void mma_commit() {}
+template <int n>
+void mma_wait() {}
+template <int n>
+void hold_sums(float (&)[n]) {}
+inline void copy_bytes(uint32_t to, const void* from, uint32_t bytes, uint32_t) {
+  std::memcpy(emulated::dynamic_shared + to, from, bytes);
+}
+inline void copy_piece(uint32_t to, const uint8_t* from, bool there) {
+  there ? std::memcpy(emulated::dynamic_shared + to, from, 16)
+        : std::memset(emulated::dynamic_shared + to, 0, 16);
+}
+inline void wait_copies() {}
+inline void store_piece(uint32_t to, uint32_t x, uint32_t y, uint32_t z, uint32_t w) {
+  const uint32_t words[4] = {x, y, z, w};
+  std::memcpy(emulated::dynamic_shared + to, words, sizeof words);
+}
+
+template <uint32_t selector>
+uint32_t two_signed(uint32_t bytes) {
+  uint32_t halves = 0;
+  for (uint32_t i = 0; i < 4; ++i) {
+    const uint32_t nibble = selector >> (4 * i) & 15, byte = bytes >> (8 * (nibble & 3)) & 0xFFu;
+    halves |= ((nibble & 8) == 0 ? byte : (byte & 0x80u) != 0 ? 0xFFu : 0u) << (8 * i);
+  }
+  return halves;
+}
+
+inline uint64_t block_descriptor(uint32_t address, uint32_t inner, uint32_t columns) {
+  return uint64_t{address >> 4} | uint64_t{inner >> 4} << 16 | uint64_t{columns >> 4} << 32;
+}
+
+template <int n>
+struct SharedMma {
+  static float operand(uint64_t descriptor, uint32_t row, uint32_t k) {
+    const auto field = [&](uint32_t at) { return static_cast<uint32_t>(descriptor >> at & 0x3FFFu) << 4; };
+    uint16_t bits;
+    std::memcpy(&bits,
+                emulated::dynamic_shared + field(0) + k / 8 * field(16) + row / 8 * field(32) + row % 8 * 16 +
+                    k % 8 * 2,
+                sizeof bits);
+    return bits_float(uint32_t{bits} << 16);
+  }
+  // What a thread holds: columns 8i + 2t and the next of rows g and g + 8 of its warp's 16.
+  static void run(float (&d)[n / 2], uint64_t a, uint64_t b, int adds) {
+    const uint32_t warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    for (uint32_t i = 0; i < n / 2; ++i) {
+      const uint32_t row = 16 * warp + g + i / 2 % 2 * 8, column = i / 4 * 8 + 2 * t + i % 2;
+      float sum = adds != 0 ? d[i] : 0;
+      // One rounding, as products are exact.
+      for (uint32_t k = 0; k < 16; ++k) {
+        sum = static_cast<float>(static_cast<double>(operand(a, row, k)) * operand(b, column, k) + sum);
+      }
+      d[i] = sum;
+    }
+  }
+};
+
+#endif
+
+}  // namespace ulp::cuda

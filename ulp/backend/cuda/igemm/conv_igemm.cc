@@ -1,0 +1,433 @@
+// The tasks of conv_igemm.h.
+#include "ulp/backend/cuda/igemm/conv_igemm.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "ulp/backend/cuda/access/decode_around.h"
+#include "ulp/backend/cuda/access/operands.h"
+#include "ulp/backend/cuda/igemm/conv_halo.h"
+#include "ulp/backend/cuda/igemm/conv_tiling.h"
+#include "ulp/backend/cuda/kernels.h"
+#include "ulp/backend/cuda/library/tensor_cores.h"
+#include "ulp/base/error.h"
+#include "ulp/graph/ops/move.h"
+
+namespace ulp::cuda {
+namespace {
+
+// A convolution as the kernels do it.
+struct Described {
+  Feed feed = Feed::bf16;
+  float factor = 1;  // of weights
+  bool gradient = false;
+  IgemmConv conv;  // after gathering, if anything is gathered
+  std::optional<Gathered> gathered;
+  std::vector<IgemmPart> parts;
+  std::vector<IgemmTiling> tilings;
+  // Where products are fp16: what does marked tiles, and by what power of two products differ.
+  Feed again = Feed::tf32_from_16;
+  std::vector<IgemmTiling> tilings_again;
+  std::vector<uint32_t> mark_shifts;
+  int power = 0;
+};
+
+// The format with all numbers times 2^power.
+FloatFormat scaled_by(FloatFormat format, int power) {
+  format.bias = static_cast<int16_t>(format.bias - power);
+  return format;
+}
+
+// How codes of x meet weights that are numbers of `weight`, each product exact.
+std::string choose_feed(const Operand& x, const FloatFormat& weight, Described& made) {
+  const FloatFormat& format = *x.format();
+  const QuickCodec& codec = x.form().stored.codec;
+  if (format == operand_format(Unit::bf16)) {
+    made.feed = Feed::bf16;
+    return why_not_held(Unit::bf16, weight);
+  }
+  if (format.specials != Specials::none)
+    return fmt::format("codes of {} may be special", format_name(format));
+  if (format.bits() == 8) {
+    // As bf16 a code has bf16's bias: what is missing is in the weights, which must have room for it.
+    const int power = operand_format(Unit::bf16).bias - format.bias;
+    if (power >= -126 && power <= 127 && holds(Unit::bf16, weight) &&
+        holds(Unit::bf16, scaled_by(weight, power))) {
+      made.feed = Feed::bf16_from_8;
+      made.factor = bits_float(static_cast<uint32_t>(power + 127) << 23);
+      return "";
+    }
+    made.feed = Feed::tf32_from_8;
+  } else if (format.bits() == 16) {
+    made.feed = Feed::tf32_from_16;
+  } else {
+    return "codes are not of 8 or 16 bits";
+  }
+  if (!codec.short_out || 32 - format.bits() < static_cast<int>(codec.shift))
+    return fmt::format("{} is no part of an fp32 pattern", format_name(format));
+  if (std::string why = why_not_held(Unit::tf32, format); !why.empty()) return why;
+  return why_not_held(Unit::tf32, weight);
+}
+
+float power_of_two(int power) { return bits_float(static_cast<uint32_t>(power + 127) << 23); }
+
+// The power of two by which weights become numbers of fp16: all of them, or else those below 1 in magnitude, where the others are
+// noticed. None where some would vanish unnoticed.
+std::optional<int> half_power(const FloatFormat& weight) {
+  int power = 16;
+  for (const int whole : {weight.bias - 15, weight.bias - 16}) {
+    if (holds(Unit::fp16, scaled_by(weight, whole))) power = whole;
+  }
+  // As half_of takes it, a number of fp32.
+  const int factor = power - 112;
+  if (factor < -126 || factor > 127 || weight.emin() - weight.man + factor < -149) return std::nullopt;
+  return power;
+}
+
+// Feeds fp16 instead of tf32 where its mantissas are as long and the work is worth it.
+void prefer_half(const Problem& problem, const Operand& x, const FloatFormat& weight, Described& made) {
+  // The window follows what the images' writer reports, and those who move codes report nothing.
+  const TensorId root = problem.plan.root_of(problem.graph().bytes_of(x.id()));
+  if (const NodeId producer = problem.tensor(root).producer; producer) {
+    const OpDef* op = problem.graph()[producer].op;
+    if (op == &kConcat || op == &kSplit || op == &kTranspose) return;
+  }
+  const IgemmConv& conv = made.conv;
+  const double operations =
+      2.0 * conv.images * conv.out_h * conv.out_w * conv.k * conv.c * conv.kernel_h * conv.kernel_w;
+  const HalfFormat format = half_format(x.form().stored.codec);
+  if (!feeds_tf32(made.feed) || operations < half_operations() || format.man > 10) return;
+  // Parts of a strided gradient have few taps: measured, converting slabs for them takes what their products save.
+  if (made.parts.size() > 1) return;
+  const bool narrow = made.feed == Feed::tf32_from_8;
+  if (narrow && format.top > 31) return;  // codes are in place in fp16 but for its specials
+  const std::optional<int> weight_power = half_power(weight);
+  if (!weight_power) return;
+  // Sums of fp16's products lie between 2^-48 and, of fewer than 2^28, 2^60; also as what they stand for they must be normal numbers.
+  const int power = format.bias - 15 + *weight_power,
+            most = narrow || format.top <= 30 ? 0 : static_cast<int>(format.top) - 30;
+  if (-power - 48 < -126 || most - power + 60 > 127) return;
+  std::vector<IgemmTiling> tilings, again;
+  std::vector<uint32_t> shifts;
+  const Feed feed = narrow ? Feed::half_from_8 : Feed::half_from_16;
+  for (const IgemmPart& part : made.parts) {
+    const std::optional<IgemmTiling> tiling = choose_tiling(part.shape, feed, igemm_processors());
+    if (!tiling) return;
+    const std::optional<Again> for_marked = choose_again(part.shape, made.feed, igemm_processors(), *tiling);
+    if (!for_marked) return;
+    tilings.push_back(*tiling);
+    again.push_back(for_marked->tiling);
+    shifts.push_back(for_marked->mark_shift);
+  }
+  made.again = made.feed;
+  made.feed = feed;
+  made.factor = power_of_two(*weight_power - 112);
+  made.power = power;
+  made.tilings = std::move(tilings);
+  made.tilings_again = std::move(again);
+  made.mark_shifts = std::move(shifts);
+}
+
+IgemmConv extents(const Problem& problem, bool gradient) {
+  const Node& node = problem.root();
+  const Shape &first = problem.shape(node.in[0]), &weight = problem.shape(node.in[1]),
+              &made = problem.shape(node.out[0]);
+  const Shape &x = gradient ? made : first, &out = gradient ? first : made;
+  const auto number = [](int64_t value) { return static_cast<uint32_t>(value); };
+  const auto attribute = [&](std::string_view name) { return number(node.attrs.integer(name)); };
+  return {number(x.n()),         number(x.h()),         number(x.w()),         number(x.c()),
+          number(out.h()),       number(out.w()),       number(out.c()),       number(weight[1]),
+          number(weight[2]),     attribute("stride_h"), attribute("stride_w"), attribute("padding_h"),
+          attribute("padding_w")};
+}
+
+std::string describe_shape(const Problem& problem, Described& made) {
+  const Node& node = problem.root();
+  if (node.in.size() > 2) return "it adds no bias";
+  if (node.attrs.integer("groups") != 1) return "it has groups";
+  const Shape &weight = problem.shape(node.in[1]), &in = problem.shape(node.in[0]),
+              &out = problem.shape(node.out[0]);
+  if (weight[1] > kMostTaps || weight[2] > kMostTaps)
+    return fmt::format("its kernel is larger than {}x{}", kMostTaps, kMostTaps);
+  if (std::max(in.n() * in.h() * in.w(), out.n() * out.h() * out.w()) >> 31 != 0)
+    return "it has too many pixels";
+  made.gradient = node.op->name == "conv2d_grad_input";
+  const IgemmConv& conv = made.conv = extents(problem, made.gradient);
+  const uint64_t parts = made.gradient ? uint64_t{conv.stride_h} * conv.stride_w : 1;
+  if (parts > kMostParts) return "its stride is too large";
+  if (made.gradient && (conv.h < conv.stride_h || conv.w < conv.stride_w))
+    return "its images are smaller than its stride";
+  return "";
+}
+
+// Why the kernels cannot do it; "", and how they do it.
+std::string describe(const Problem& problem, Described& made) {
+  if (std::string why = takes_one_node(problem); !why.empty()) return why;
+  if (problem.plan.accumulator) return "it adds up in fp32 alone";
+  if (!problem.plan.units.tensor_core) return "tensor cores are off";
+  const uint32_t processors = igemm_processors();
+  if (processors == 0) return "the GPU has no such tensor cores";
+  if (std::string why = describe_shape(problem, made); !why.empty()) return why;
+  const Node& node = problem.root();
+
+  const Operand x(problem, node.in[0]), weight(problem, node.in[1]);
+  if (!x.plain()) return "images are not stored as plain codes";
+  if (!weight.format() || !weight.in_groups()) return "the weight is exact in fp32 alone";
+  if (std::string why = choose_feed(x, *weight.format(), made); !why.empty()) return why;
+
+  const Result result(problem, node, node.out[0]);
+  const WriteView& out = result.form();
+  if (!result.by_vectors()) return "the result is not stored as codes of 8 or 16 bits, or in fp32";
+  if (!out.stored.fp32 && !make_rounder(false, out.stored.codec, out.mode, out.number).quick)
+    return "the result is not rounded to nearest even in a few steps";
+
+  // Copies take whole pieces of 16 bytes, threads write groups.
+  if (!made.gradient && made.conv.c % (16 / feed_bytes(made.feed)) != 0) {
+    made.gathered = gathered(made.conv);
+    if (made.gathered && made.gathered->bytes(feed_bytes(made.feed)) > problem.plan.workspace)
+      return "what is gathered takes too much workspace";
+    if (made.gathered) made.conv = made.gathered->conv;
+  }
+  const uint32_t in_c = made.gradient ? made.conv.k : made.conv.c,
+                 out_c = made.gradient ? made.conv.c : made.conv.k, granule = 16 / feed_bytes(made.feed);
+  if (in_c % granule != 0 || out_c % kGroup != 0) {
+    return fmt::format("{} and {} channels are not multiples of {} and {}", in_c, out_c, granule, kGroup);
+  }
+  made.parts = made.gradient ? gradient_parts(made.conv) : std::vector{forward_part(made.conv)};
+  if (const auto padded =
+          made.parts.size() == 1 ? choose_padded(made.parts[0].shape, made.feed, processors) : std::nullopt) {
+    made.tilings = {*padded};
+  } else {
+    made.tilings = choose_tilings(made.parts, made.feed, processors);
+  }
+  if (made.tilings.empty()) return "the pixels of a tile do not fit in shared memory, or are not in order";
+  prefer_half(problem, x, *weight.format(), made);
+  return "";
+}
+
+class IgemmTask : public Task {
+ public:
+  IgemmTask(const Problem& problem, const Described& made)
+      : feed_(made.feed),
+        again_(made.again),
+        x_(problem, problem.root().in[0]),
+        weight_(problem, problem.root().in[1]),
+        result_(problem, problem.root(), problem.root().out[0]) {
+    const IgemmConv& conv = made.conv;
+    weights_.out_c = made.gradient ? conv.c : conv.k;
+    weights_.in_c = made.gradient ? conv.k : conv.c;
+    weights_.weight_taps = conv.kernel_h * conv.kernel_w;
+    gathered_ = made.gathered;
+    weights_.transposed = made.gradient;
+    Workspace book;
+    weights_again_ = weights_;
+    fill(made, feed_, made.tilings, weights_, calls_, book);
+    weights_.factor = made.factor;
+    if (feeds_half(feed_)) {
+      fill(made, again_, made.tilings_again, weights_again_, calls_again_, book);
+      for (size_t i = 0; i < calls_again_.size(); ++i) calls_again_[i].call.mark_shift = made.mark_shifts[i];
+      outside_words_ = weight_blocks(weights_);
+      outside_ = book.book(outside_words_);
+      marked_ = book.book(1);
+      for (Launch& part : calls_) {
+        const IgemmTiling& tiling = part.call.tiling;
+        part.call.half_power = made.power;
+        marks_.push_back(book.book(size_t{tiling.row_tiles} * tiling.column_tiles, 1));
+      }
+      root_ = problem.plan.root_of(problem.graph().bytes_of(x_.id()));
+    }
+    if (gathered_) {
+      codes_ = book.book(uint64_t{conv.images} * conv.h * conv.w * conv.c, feed_bytes(feed_));
+      padded_ = book.book(uint64_t{conv.k} * conv.c);
+      convert_ = book.book(1, kConvertSpace);
+    }
+    workspace_ = book.bytes();
+    // Images alone can be made beforehand: not what is padded or marked first, nor what is made of no state.
+    if (!gathered_ && !feeds_half(feed_) && is_state(problem.tensor(problem.plan.root_of(weight_.id())).kind))
+      prepared_ = workspace_;
+    const IgemmTiling& tiling = made.tilings.back();
+    note_ = fmt::format("{}: {} as it lies; {}tiles of {} by {}{}", how(feed_), format_name(*x_.format()),
+                        tiling.is_padded() ? "padded " : "", tiling.rows, tiling.columns,
+                        gathered_               ? ", gathered"
+                        : made.parts.size() > 1 ? fmt::format(", {} parts{}", made.parts.size(),
+                                                              calls_.size() == 1 ? " in one launch" : "")
+                                                : "");
+  }
+
+  size_t prepared() const override { return prepared_; }
+
+  // What makes the images, from there on.
+  IgemmWeights weights(const RunContext& context, uint8_t* to) const {
+    IgemmWeights weights = weights_;
+    weights.view = weight_.view(context);
+    weights.state = context.state;
+    place_images(calls_, to, weights);
+    return weights;
+  }
+
+  void run(const RunContext& context) override {
+    IgemmWeights weights = this->weights(context, context.workspace);
+    const uint8_t* in = context.bytes(x_.id());
+    if (gathered_) {
+      uint8_t* codes = context.workspace + codes_;
+      gather_codes(in, feed_bytes(feed_), gathered_->window, gathered_->conv.images, gathered_->padded, codes,
+                   context.stream);
+      in = codes;
+      float* padded = floats(context, padded_);
+      decode(weights.view, context.state, {0, weights.out_c, gathered_->channels, gathered_->padded},
+             PlainType::fp32, padded, context.workspace + convert_, context.stream);
+      weights.view = {};
+      weights.view.stored = array_view(padded, uint64_t{weights.out_c} * weights.in_c);
+    }
+    start(context, feed_, weights, calls_, in);
+    if (!feeds_half(feed_)) return;
+    // Weights have been reported.
+    IgemmWeights again = weights_again_;
+    again.view = weights.view;
+    again.view.stats = nullptr;
+    again.state = context.state;
+    start(context, again_, again, calls_again_, in);
+  }
+
+  std::string note() const override { return note_; }
+
+ private:
+  struct Launch {
+    IgemmCall call;  // but for where all lies
+    // Of each part of it: which of the convolution's it is, and where its weights are.
+    struct Source {
+      size_t part = 0, image = 0;
+    };
+    std::vector<Source> sources;
+  };
+
+  static void place_images(const std::vector<Launch>& calls, uint8_t* to, IgemmWeights& weights) {
+    for (const Launch& launch : calls) {
+      for (const Launch::Source& source : launch.sources)
+        weights.image[source.part].to = reinterpret_cast<uint32_t*>(to + source.image);
+    }
+  }
+
+  static std::string_view how(Feed feed) {
+    switch (feed) {
+      case Feed::half_from_8:
+        return "fp16, tiles with numbers outside of it again in tf32";
+      case Feed::half_from_16:
+        return "fp16 in a window that follows the largest number, tiles with many numbers outside again in "
+               "tf32";
+      default:
+        return feeds_tf32(feed) ? "tf32" : "bf16";
+    }
+  }
+
+  void fill(const Described& made, Feed feed, const std::vector<IgemmTiling>& tilings, IgemmWeights& weights,
+            std::vector<Launch>& calls, Workspace& book) {
+    const WriteView& out = result_.form();
+    weights.product = feed_product(feed);
+    weights.images = static_cast<uint32_t>(made.parts.size());
+    // The last parts have most taps, mostly: what takes longest begins first.
+    for (size_t i = made.parts.size(); i-- > 0;) {
+      const IgemmPart& part = made.parts[i];
+      weights.image[i] = weight_image(part, tilings[i], nullptr);
+      IgemmCall call;
+      call.shape = part.shape;
+      call.tiling = tilings[i];
+      call.rounder = make_rounder(out.stored.fp32, out.stored.codec, out.mode, out.number);
+      complete(call, feed, x_.form().stored.codec);
+      if (calls.empty() || !join(calls.back().call, call, feed_)) calls.push_back({call, {}});
+      calls.back().sources.push_back({i, book.book(tilings[i].image_bytes(feed, part.shape.taps()), 1)});
+    }
+  }
+
+  // Weights, then all parts.
+  void start(const RunContext& context, Feed feed, IgemmWeights& weights, const std::vector<Launch>& calls,
+             const uint8_t* in) const {
+    const auto words = [&](size_t offset) { return reinterpret_cast<uint32_t*>(context.workspace + offset); };
+    const bool marks = feeds_half(feed_);
+    if (marks) {
+      weights.outside = words(outside_);
+      weights.marked = words(marked_);
+    }
+    place_images(calls, context.workspace, weights);
+    const uint8_t* images = context.prepared != nullptr ? context.prepared : context.workspace;
+    if (context.prepared == nullptr) prepare_weights({&weights, 1}, context.stream);
+    for (size_t i = 0; i < calls.size(); ++i) {
+      IgemmCall call = calls[i].call;
+      for (uint32_t k = 0; k < call.parts; ++k) call.part[k].image = images + calls[i].sources[k].image;
+      call.out = result_.view(context);
+      if (marks) {
+        call.marks = context.workspace + marks_[i];
+        call.marked = words(marked_);
+        call.outside = words(outside_);
+        call.outside_words = outside_words_;
+        // In this step, by the task that wrote them.
+        if (context.stats != nullptr) call.most = &(context.stats + root_.index)->amax;
+      }
+      run_conv_igemm(call, feed, in, context.stream);
+    }
+  }
+
+  Feed feed_, again_;
+  Operand x_, weight_;
+  Result result_;
+  IgemmWeights weights_, weights_again_;  // but for where they lie
+  std::optional<Gathered> gathered_;
+  size_t codes_ = 0, padded_ = 0, convert_ = 0;  // what is gathered; the weight, padded like it
+  std::vector<Launch> calls_, calls_again_;      // again: for marked tiles
+  TensorId root_;                                // whose largest number the window follows
+  size_t outside_ = 0, marked_ = 0;
+  uint32_t outside_words_ = 0;
+  std::vector<size_t> marks_;
+  size_t prepared_ = 0;
+  std::string note_;
+};
+
+// What several convolutions prepare.
+class PreparationTask : public Task {
+ public:
+  explicit PreparationTask(std::span<Task* const> tasks) {
+    for (Task* task : tasks) tasks_.push_back(&dynamic_cast<const IgemmTask&>(*task));
+  }
+
+  void run(const RunContext& context) override {
+    std::vector<IgemmWeights> weights;
+    for (size_t i = 0; i < tasks_.size(); ++i) {
+      weights.push_back(tasks_[i]->weights(context, context.places[i]));
+    }
+    prepare_weights(weights, context.stream);
+  }
+
+ private:
+  std::vector<const IgemmTask*> tasks_;
+};
+
+std::string why_not(const Problem& problem) {
+  Described made;
+  return describe(problem, made);
+}
+
+std::unique_ptr<Task> make(const Problem& problem) {
+  Described made;
+  if (const std::string why = describe(problem, made); !why.empty())
+    fail("cuda", "{}: {}", problem.root().name, why);
+  return std::make_unique<IgemmTask>(problem, made);
+}
+
+}  // namespace
+
+std::unique_ptr<Task> make_preparation(std::span<Task* const> tasks) {
+  return std::make_unique<PreparationTask>(tasks);
+}
+
+std::span<const KernelDef> conv_igemm_kernels() {
+  static constexpr KernelDef kKernels[] = {
+      {"conv2d", "conv_igemm", why_not, make},
+      {"conv2d_grad_input", "conv_igemm", why_not, make},
+  };
+  return kKernels;
+}
+
+}  // namespace ulp::cuda

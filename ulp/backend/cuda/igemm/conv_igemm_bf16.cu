@@ -1,0 +1,9 @@
+#include "ulp/backend/cuda/igemm/conv_igemm_kernel.h"
+
+namespace ulp::cuda {
+
+void start_bf16(const CUtensorMap& map, const IgemmCall& call, Stream stream) {
+  start_channels<Feed::bf16>(map, call, stream);
+}
+
+}  // namespace ulp::cuda

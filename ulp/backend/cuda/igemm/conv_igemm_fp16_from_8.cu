@@ -1,0 +1,9 @@
+#include "ulp/backend/cuda/igemm/conv_igemm_kernel.h"
+
+namespace ulp::cuda {
+
+void start_half_from_8(const CUtensorMap& map, const IgemmCall& call, Stream stream) {
+  start_channels<Feed::half_from_8>(map, call, stream);
+}
+
+}  // namespace ulp::cuda

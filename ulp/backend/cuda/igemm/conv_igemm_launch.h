@@ -1,0 +1,19 @@
+// Starting the kernels of conv_igemm.h. They are compiled by themselves, for sm_90a, a file for each way of feeding.
+#pragma once
+
+#include <cuda.h>
+
+#include "ulp/backend/cuda/igemm/conv_igemm.h"
+#include "ulp/backend/cuda/igemm/conv_wgrad.h"
+
+namespace ulp::cuda {
+
+// `map` describes the pixels to the copy engine.
+using IgemmStart = void(const CUtensorMap& map, const IgemmCall& call, Stream stream);
+IgemmStart start_bf16_from_8, start_bf16, start_tf32_from_8, start_tf32_from_16, start_half_from_8,
+    start_half_from_16;
+
+using GradStart = void(const CUtensorMap& in, const CUtensorMap& grad, const GradCall& call, Stream stream);
+GradStart start_grad, start_grad_tf32;
+
+}  // namespace ulp::cuda

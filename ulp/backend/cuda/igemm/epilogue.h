@@ -1,0 +1,96 @@
+// Sums of a conv_igemm's thread as codes: neighbouring channels of one pixel, rounded to nearest even. Only for files that are compiled
+// as kernels.
+#pragma once
+
+#include "ulp/backend/cuda/elementwise/fused_groups.h"
+
+namespace ulp::cuda {
+
+// The code of |x|, which is within the limit.
+__device__ inline uint32_t quick_code(const Rounder& rounder, float x) {
+  const uint32_t many = spacings(rounder, x);
+  return float_bits(fabsf(x) + bits_float(many)) - many + (many >> rounder.codec.shift) + rounder.place;
+}
+
+// Two codes of 16 bits with their signs.
+__device__ inline uint32_t two_codes(const Rounder& rounder, float low, float high) {
+#if defined(__CUDA_ARCH__)
+  if (rounder.unit != Rounder::Unit::none) return unit_codes(rounder.unit, low, high);
+#endif
+  const uint32_t codes = __byte_perm(quick_code(rounder, low), quick_code(rounder, high), 0x5410);
+  const uint32_t signs = __byte_perm(float_bits(low), float_bits(high), 0x7632);
+  return choose_bits(0x7FFF7FFFu, codes, signs);
+}
+
+// Elements from `element` on, of which there are `n`, a multiple of 8, as is the first: fp32, or 8 or 16 bits a code; what is special or overflows goes the way of groups (fused_groups.h).
+template <int n>
+__device__ inline void store_sums(const WriteView& view, const Rounder& rounder, uint64_t element,
+                                  float (&x)[n], RangeCount& seen) {
+  float most = larger(x[0], x[1]);
+#pragma unroll
+  for (int i = 2; i < n; ++i) most = larger(most, x[i]);
+  const bool short_way = rounder.on && most <= rounder.limit;
+  if (!short_way) {
+#pragma unroll 1
+    for (int group = 0; group < n / 8; ++group) {
+      float eight[8];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        eight[i] = x[i];
+#pragma unroll
+        for (int g = 1; g < n / 8; ++g) eight[i] = g == group ? x[8 * g + i] : eight[i];
+      }
+      store_quick<true>(view, rounder, element / 8 + static_cast<uint32_t>(group), eight, seen);
+    }
+    return;
+  }
+  seen.amax = float_bits(most) > seen.amax ? float_bits(most) : seen.amax;
+  uint8_t* at = view.stored.codes + element / 8 * view.stored.bits;
+  uint32_t vanished = 0;  // a code of 0 somewhere
+  if (view.stored.bits == 8) {
+    uint32_t word[n / 4];
+#pragma unroll
+    for (int w = 0; w < n / 4; ++w) {
+      uint32_t code[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) code[i] = quick_code(rounder, x[4 * w + i]);
+      const uint32_t codes =
+          __byte_perm(__byte_perm(code[0], code[1], 0x0040), __byte_perm(code[2], code[3], 0x0040), 0x5410);
+      const uint32_t signs =
+          __byte_perm(__byte_perm(float_bits(x[4 * w]), float_bits(x[4 * w + 1]), 0x0073),
+                      __byte_perm(float_bits(x[4 * w + 2]), float_bits(x[4 * w + 3]), 0x0073), 0x5410);
+      vanished |= (codes - 0x01010101u) & ~codes;
+      word[w] = choose_bits(0x7F7F7F7Fu, codes, signs);
+    }
+    vanished &= 0x80808080u;
+    if constexpr (n % 16 == 0) {
+#pragma unroll
+      for (int w = 0; w < n / 4; w += 4) {
+        *reinterpret_cast<uint4*>(at + 4 * w) = make_uint4(word[w], word[w + 1], word[w + 2], word[w + 3]);
+      }
+    } else {
+#pragma unroll
+      for (int w = 0; w < n / 4; w += 2)
+        *reinterpret_cast<uint2*>(at + 4 * w) = make_uint2(word[w], word[w + 1]);
+    }
+  } else {
+    uint32_t word[n / 2];
+#pragma unroll
+    for (int w = 0; w < n / 2; ++w) {
+      word[w] = two_codes(rounder, x[2 * w], x[2 * w + 1]);
+      const uint32_t codes = word[w] & 0x7FFF7FFFu;
+      vanished |= (codes - 0x00010001u) & ~codes;
+    }
+    vanished &= 0x80008000u;
+#pragma unroll
+    for (int w = 0; w < n / 2; w += 4) {
+      *reinterpret_cast<uint4*>(at + 4 * w) = make_uint4(word[w], word[w + 1], word[w + 2], word[w + 3]);
+    }
+  }
+  if (vanished != 0) {
+#pragma unroll
+    for (int i = 0; i < n; ++i) seen.underflow += 2 * float_bits(x[i]) - 1 < rounder.vanishing ? 1 : 0;
+  }
+}
+
+}  // namespace ulp::cuda

@@ -1,0 +1,209 @@
+// The tasks of plain.h: what no library takes, and products in narrow accumulators.
+#include "ulp/backend/cuda/ops/generic_products.h"
+
+#include <algorithm>
+
+#include "ulp/backend/cuda/access/operands.h"
+#include "ulp/backend/cuda/kernels.h"
+
+namespace ulp::cuda {
+namespace {
+
+int64_t rows_of(const Shape& shape) { return static_cast<int64_t>(shape.rows()); }
+int64_t elements_of(const Shape& shape) { return static_cast<int64_t>(shape.elements()); }
+
+class ProductTask : public ArrayTask {
+ public:
+  explicit ProductTask(const Problem& problem) : ArrayTask(problem) {
+    if (const std::optional<CodecSpec> spec = accumulator_spec(problem.plan)) {
+      rule_ = {true, make_quick(*spec)};
+    }
+  }
+
+ protected:
+  const Shape& in_shape(size_t i) const { return graph()[node().in[i]].shape; }
+  const Shape& out_shape() const { return graph()[node().out[0]].shape; }
+  const SumRule& rule() const { return rule_; }
+  const float* bias(const Arrays& arrays) const { return arrays.in.size() > 2 ? arrays.real(2) : nullptr; }
+
+  // Books room for the parts of `sums` sums of `terms` terms: as many as keep a device busy, none of a few terms.
+  void cut(int64_t sums, int64_t terms) {
+    constexpr int64_t kBusy = int64_t{1} << 18, kFewest = 64, kMost = 1024;
+    if (rule_.narrow) return;
+    parts_.count =
+        static_cast<uint32_t>(std::clamp<int64_t>(std::min(kBusy / sums, terms / kFewest), 1, kMost));
+    if (parts_.count > 1) space_ = book(parts_.count * static_cast<size_t>(sums), sizeof(double));
+  }
+  Parts parts(const RunContext& context) const {
+    return {parts_.count, reinterpret_cast<double*>(context.workspace + space_)};
+  }
+
+ private:
+  SumRule rule_;
+  Parts parts_;
+  size_t space_ = 0;
+};
+
+class LinearTask : public ProductTask {
+ public:
+  using ProductTask::ProductTask;
+  void launch_on(const RunContext& context, const Arrays& arrays) override {
+    const int64_t in = in_shape(0).back();
+    const PlainProduct product{rows_of(in_shape(0)), out_shape().back(), in, in, 1, 1, in};
+    plain_product(product, rule(), {}, arrays.real(0), arrays.real(1), bias(arrays), arrays.result(),
+                  context.stream);
+  }
+};
+
+class LinearGradInputTask : public ProductTask {
+ public:
+  using ProductTask::ProductTask;
+  void launch_on(const RunContext& context, const Arrays& arrays) override {
+    const int64_t out = in_shape(0).back(), in = in_shape(1)[1];
+    const PlainProduct product{rows_of(in_shape(0)), in, out, out, 1, in, 1};
+    plain_product(product, rule(), {}, arrays.real(0), arrays.real(1), nullptr, arrays.result(),
+                  context.stream);
+  }
+};
+
+class LinearGradWeightTask : public ProductTask {
+ public:
+  explicit LinearGradWeightTask(const Problem& problem) : ProductTask(problem) {
+    cut(elements_of(out_shape()), rows_of(in_shape(0)));
+  }
+  void launch_on(const RunContext& context, const Arrays& arrays) override {
+    const int64_t in = in_shape(0).back(), out = in_shape(1).back();
+    const PlainProduct product{out, in, rows_of(in_shape(0)), 1, out, in, 1};
+    plain_product(product, rule(), parts(context), arrays.real(1), arrays.real(0), nullptr, arrays.result(),
+                  context.stream);
+  }
+};
+
+class MatmulTask : public ProductTask {
+ public:
+  using ProductTask::ProductTask;
+  void launch_on(const RunContext& context, const Arrays& arrays) override {
+    const bool ta = node().attrs.integer("transpose_a") != 0, tb = node().attrs.integer("transpose_b") != 0;
+    const int rank = out_shape().rank();
+    PlainProduct product{};
+    product.m = out_shape()[rank - 2];
+    product.n = out_shape()[rank - 1];
+    product.k = in_shape(0)[rank - (ta ? 2 : 1)];
+    product.a_row = ta ? 1 : product.k;
+    product.a_column = ta ? product.m : 1;
+    product.b_row = tb ? 1 : product.n;
+    product.b_column = tb ? product.k : 1;
+    product.batch = elements_of(out_shape()) / (product.m * product.n);
+    product.a_matrix = product.m * product.k;
+    product.b_matrix = product.k * product.n;
+    plain_product(product, rule(), {}, arrays.real(0), arrays.real(1), nullptr, arrays.result(),
+                  context.stream);
+  }
+};
+
+class ConvTask : public ProductTask {
+ public:
+  using ProductTask::ProductTask;
+
+ protected:
+  PlainConv conv(const Shape& x, const Shape& weight, const Shape& out) const {
+    const auto integer = [&](std::string_view name) { return node().attrs.integer(name); };
+    return {x.n(),
+            x.h(),
+            x.w(),
+            x.c(),
+            out.h(),
+            out.w(),
+            out.c(),
+            weight[1],
+            weight[2],
+            weight[3],
+            integer("stride_h"),
+            integer("stride_w"),
+            integer("padding_h"),
+            integer("padding_w"),
+            out.c() / integer("groups")};
+  }
+};
+
+class ForwardTask : public ConvTask {
+ public:
+  using ConvTask::ConvTask;
+  void launch_on(const RunContext& context, const Arrays& arrays) override {
+    plain_conv(conv(in_shape(0), in_shape(1), out_shape()), rule(), arrays.real(0), arrays.real(1),
+               bias(arrays), arrays.result(), context.stream);
+  }
+};
+
+class GradInputTask : public ConvTask {
+ public:
+  using ConvTask::ConvTask;
+  void launch_on(const RunContext& context, const Arrays& arrays) override {
+    plain_conv_grad_input(conv(out_shape(), in_shape(1), in_shape(0)), rule(), arrays.real(0), arrays.real(1),
+                          arrays.result(), context.stream);
+  }
+};
+
+class GradWeightTask : public ConvTask {
+ public:
+  explicit GradWeightTask(const Problem& problem) : ConvTask(problem) {
+    cut(elements_of(out_shape()), rows_of(in_shape(1)));
+  }
+  void launch_on(const RunContext& context, const Arrays& arrays) override {
+    plain_conv_grad_weight(conv(in_shape(0), out_shape(), in_shape(1)), rule(), parts(context),
+                           arrays.real(0), arrays.real(1), arrays.result(), context.stream);
+  }
+};
+
+class EmbeddingTask : public ArrayTask {
+ public:
+  using ArrayTask::ArrayTask;
+  void launch_on(const RunContext& context, const Arrays& arrays) override {
+    const Shape& rows = graph()[node().in[0]].shape;
+    const PlainTable table{rows[0], rows[1], elements_of(graph()[node().in[1]].shape)};
+    plain_embedding(table, arrays.real(0), static_cast<const int32_t*>(arrays.in[1]), arrays.result(),
+                    context.stream);
+  }
+};
+
+class EmbeddingGradTask : public ArrayTask {
+ public:
+  explicit EmbeddingGradTask(const Problem& problem)
+      : ArrayTask(problem),
+        places_(elements_of(graph()[node().in[1]].shape)),
+        keys_(book(2 * static_cast<size_t>(places_), sizeof(uint64_t))) {}
+  void launch_on(const RunContext& context, const Arrays& arrays) override {
+    const Shape& rows = graph()[node().out[0]].shape;
+    plain_embedding_grad(
+        {rows[0], rows[1], places_}, arrays.real(0), static_cast<const int32_t*>(arrays.in[1]),
+        reinterpret_cast<uint64_t*>(context.workspace + keys_), arrays.result(), context.stream);
+  }
+
+ private:
+  int64_t places_;
+  size_t keys_;
+};
+
+template <typename Made>
+constexpr KernelDef plain(std::string_view op) {
+  return {op, "generic", takes_one_node, make_one<Made>};
+}
+
+}  // namespace
+
+std::span<const KernelDef> generic_product_kernels() {
+  static constexpr KernelDef kKernels[] = {
+      plain<ForwardTask>("conv2d"),
+      plain<GradInputTask>("conv2d_grad_input"),
+      plain<GradWeightTask>("conv2d_grad_weight"),
+      plain<LinearTask>("linear"),
+      plain<LinearGradInputTask>("linear_grad_input"),
+      plain<LinearGradWeightTask>("linear_grad_weight"),
+      plain<MatmulTask>("matmul"),
+      plain<EmbeddingTask>("embedding"),
+      plain<EmbeddingGradTask>("embedding_grad"),
+  };
+  return kKernels;
+}
+
+}  // namespace ulp::cuda

@@ -1,0 +1,271 @@
+#include "ulp/backend/cuda/ops/generic_products.h"
+
+#include "ulp/backend/cuda/runtime/launch.h"
+#include "ulp/numeric/math.h"
+
+namespace ulp::cuda {
+namespace {
+
+class WideSum {
+ public:
+  __device__ explicit WideSum(const QuickCodec&) {}
+  __device__ void add(float a, float b) { sum_ += static_cast<double>(a) * static_cast<double>(b); }
+  __device__ void add(float term) { sum_ += static_cast<double>(term); }
+  __device__ double partial() const { return sum_; }
+  __device__ float result() const { return settle_nan(static_cast<float>(sum_)); }
+
+ private:
+  double sum_ = 0;
+};
+
+// Products and additions are fp32, and each sum is rounded to nearest-even before the next term comes. A NaN is
+// settled first, since a format without one keeps its sign.
+class NarrowSum {
+ public:
+  __device__ explicit NarrowSum(const QuickCodec& codec) : codec_(codec) {}
+  __device__ void add(float a, float b) { add(a * b); }
+  __device__ void add(float term) {
+    const uint32_t wide = float_bits(settle_nan(sum_ + term));
+    sum_ = bits_float(decode_quick(codec_, encode_even(codec_, wide).code));
+  }
+  __device__ double partial() const { return static_cast<double>(sum_); }
+  __device__ float result() const { return settle_nan(sum_); }
+
+ private:
+  const QuickCodec& codec_;
+  float sum_ = 0;
+};
+
+// The thread's first piece of work, and how far it is to the next.
+__device__ inline int64_t first_item() { return blockIdx.x * int64_t{blockDim.x} + threadIdx.x; }
+__device__ inline int64_t item_step() { return int64_t{gridDim.x} * blockDim.x; }
+
+template <typename Sum>
+__device__ void finish(const Sum& sum, const Parts& parts, int64_t item, int64_t element, float* out) {
+  if (parts.count > 1) {
+    parts.partials[item] = sum.partial();
+  } else {
+    out[element] = sum.result();
+  }
+}
+
+template <typename Sum>
+__global__ void multiply(PlainProduct d, QuickCodec codec, Parts parts, const float* a, const float* b,
+                         const float* bias, float* out) {
+  const int64_t sums = d.batch * d.m * d.n, piece = (d.k + parts.count - 1) / parts.count;
+  for (int64_t item = first_item(); item < sums * parts.count; item += item_step()) {
+    const int64_t part = item / sums, element = item % sums;
+    const int64_t column = element % d.n, row = element / d.n % d.m, matrix = element / d.n / d.m;
+    const float* left = a + matrix * d.a_matrix + row * d.a_row;
+    const float* right = b + matrix * d.b_matrix + column * d.b_column;
+    const int64_t end = (part + 1) * piece < d.k ? (part + 1) * piece : d.k;
+    Sum sum(codec);
+    for (int64_t l = part * piece; l < end; ++l) sum.add(left[l * d.a_column], right[l * d.b_row]);
+    if (bias != nullptr && part == 0) sum.add(bias[column]);
+    finish(sum, parts, item, element, out);
+  }
+}
+
+template <typename Sum>
+__global__ void conv_forward(PlainConv d, QuickCodec codec, const float* x, const float* weight,
+                             const float* bias, float* out) {
+  for (int64_t at = first_item(); at < d.n * d.oh * d.ow * d.oc; at += item_step()) {
+    const int64_t o = at % d.oc, ox = at / d.oc % d.ow, oy = at / d.oc / d.ow % d.oh;
+    const int64_t image = at / d.oc / d.ow / d.oh, first_channel = o / d.group_out * d.ic;
+    Sum sum(codec);
+    for (int64_t ky = 0; ky < d.kh; ++ky) {
+      const int64_t iy = oy * d.stride_h - d.padding_h + ky;
+      if (iy < 0 || iy >= d.h) continue;
+      for (int64_t kx = 0; kx < d.kw; ++kx) {
+        const int64_t ix = ox * d.stride_w - d.padding_w + kx;
+        if (ix < 0 || ix >= d.w) continue;
+        const float* pixel = x + ((image * d.h + iy) * d.w + ix) * d.c + first_channel;
+        const float* tap = weight + ((o * d.kh + ky) * d.kw + kx) * d.ic;
+        for (int64_t i = 0; i < d.ic; ++i) sum.add(pixel[i], tap[i]);
+      }
+    }
+    if (bias != nullptr) sum.add(bias[o]);
+    out[at] = sum.result();
+  }
+}
+
+// A pixel hears from every output whose kernel lay over it.
+template <typename Sum>
+__global__ void conv_grad_input(PlainConv d, QuickCodec codec, const float* dout, const float* weight,
+                                float* dx) {
+  for (int64_t at = first_item(); at < d.n * d.h * d.w * d.c; at += item_step()) {
+    const int64_t channel = at % d.c, ix = at / d.c % d.w, iy = at / d.c / d.w % d.h;
+    const int64_t image = at / d.c / d.w / d.h;
+    const int64_t i = channel % d.ic, first_out = channel / d.ic * d.group_out;
+    Sum sum(codec);
+    for (int64_t ky = 0; ky < d.kh; ++ky) {
+      const int64_t y = iy + d.padding_h - ky;
+      if (y < 0 || y % d.stride_h != 0 || y / d.stride_h >= d.oh) continue;
+      for (int64_t kx = 0; kx < d.kw; ++kx) {
+        const int64_t x = ix + d.padding_w - kx;
+        if (x < 0 || x % d.stride_w != 0 || x / d.stride_w >= d.ow) continue;
+        const float* pixel = dout + ((image * d.oh + y / d.stride_h) * d.ow + x / d.stride_w) * d.oc;
+        for (int64_t o = first_out; o < first_out + d.group_out; ++o) {
+          sum.add(pixel[o], weight[((o * d.kh + ky) * d.kw + kx) * d.ic + i]);
+        }
+      }
+    }
+    dx[at] = sum.result();
+  }
+}
+
+// Parts are runs of the batch's rows.
+template <typename Sum>
+__global__ void conv_grad_weight(PlainConv d, QuickCodec codec, Parts parts, const float* x,
+                                 const float* dout, float* dweight) {
+  const int64_t sums = d.oc * d.kh * d.kw * d.ic, rows = d.n * d.oh;
+  const int64_t piece = (rows + parts.count - 1) / parts.count;
+  for (int64_t item = first_item(); item < sums * parts.count; item += item_step()) {
+    const int64_t part = item / sums, element = item % sums;
+    const int64_t i = element % d.ic, kx = element / d.ic % d.kw, ky = element / d.ic / d.kw % d.kh;
+    const int64_t o = element / d.ic / d.kw / d.kh, channel = o / d.group_out * d.ic + i;
+    const int64_t end = (part + 1) * piece < rows ? (part + 1) * piece : rows;
+    Sum sum(codec);
+    for (int64_t row = part * piece; row < end; ++row) {
+      const int64_t iy = row % d.oh * d.stride_h - d.padding_h + ky;
+      if (iy < 0 || iy >= d.h) continue;
+      const float* pixels = x + (row / d.oh * d.h + iy) * d.w * d.c + channel;
+      for (int64_t ox = 0; ox < d.ow; ++ox) {
+        const int64_t ix = ox * d.stride_w - d.padding_w + kx;
+        if (ix < 0 || ix >= d.w) continue;
+        sum.add(pixels[ix * d.c], dout[(row * d.ow + ox) * d.oc + o]);
+      }
+    }
+    finish(sum, parts, item, element, dweight);
+  }
+}
+
+__global__ void join_parts(Parts parts, int64_t sums, float* out) {
+  for (int64_t at = first_item(); at < sums; at += item_step()) {
+    double sum = 0;
+    for (uint32_t part = 0; part < parts.count; ++part) sum += parts.partials[part * sums + at];
+    out[at] = settle_nan(static_cast<float>(sum));
+  }
+}
+
+__global__ void gather_rows(PlainTable d, const float* rows, const int32_t* indices, float* out) {
+  for (int64_t at = first_item(); at < d.places * d.width; at += item_step()) {
+    const int64_t row = indices[at / d.width];
+    out[at] = row >= 0 && row < d.rows ? rows[row * d.width + at % d.width] : bits_float(0x7FC00000u);
+  }
+}
+
+__global__ void clear_rows(int64_t elements, float* out) {
+  for (int64_t at = first_item(); at < elements; at += item_step()) out[at] = 0;
+}
+
+// Places are brought into the order of their indices, and into their own where those are the same. A key is an index above its
+// place, so no two are the same. First runs of as many keys as a block has threads.
+__global__ void sort_tiles(PlainTable d, const int32_t* indices, uint64_t* keys) {
+  __shared__ uint64_t tile[kThreads];
+  for (int64_t begin = blockIdx.x * int64_t{kThreads}; begin < d.places;
+       begin += gridDim.x * int64_t{kThreads}) {
+    const int64_t at = begin + threadIdx.x;
+    const uint64_t key = at < d.places
+                             ? uint64_t{static_cast<uint32_t>(indices[at])} << 32 | static_cast<uint32_t>(at)
+                             : UINT64_MAX;
+    tile[threadIdx.x] = key;
+    __syncthreads();
+    uint32_t rank = 0;
+    for (uint32_t i = 0; i < kThreads; ++i) rank += tile[i] < key ? 1 : 0;
+    if (at < d.places) keys[begin + rank] = key;
+    __syncthreads();
+  }
+}
+
+// Then two runs become one: a key comes behind those of its own run before it, and those of the other that are less.
+__global__ void merge_runs(int64_t count, int64_t run, const uint64_t* from, uint64_t* to) {
+  for (int64_t at = first_item(); at < count; at += item_step()) {
+    const uint64_t key = from[at];
+    const int64_t pair = at & -(2 * run), middle = pair + run < count ? pair + run : count;
+    const bool left = at < middle;
+    int64_t low = left ? middle : pair, high = !left                    ? middle
+                                               : pair + 2 * run < count ? pair + 2 * run
+                                                                        : count;
+    const int64_t other = low, own = at - (left ? pair : middle);
+    while (low < high) {
+      const int64_t half = (low + high) / 2;
+      if (from[half] < key) {
+        low = half + 1;
+      } else {
+        high = half;
+      }
+    }
+    to[pair + own + (low - other)] = key;
+  }
+}
+
+// The first place of an index adds up all of them, in their order.
+__global__ void add_rows(PlainTable d, const float* dout, const uint64_t* keys, float* out) {
+  for (int64_t at = first_item(); at < d.places * d.width; at += item_step()) {
+    const int64_t begin = at / d.width, column = at % d.width;
+    const auto row = static_cast<uint32_t>(keys[begin] >> 32);
+    if (row >= static_cast<uint64_t>(d.rows) || (begin > 0 && keys[begin - 1] >> 32 == row)) continue;
+    double sum = 0;
+    for (int64_t i = begin; i < d.places && keys[i] >> 32 == row; ++i)
+      sum += static_cast<double>(dout[static_cast<uint32_t>(keys[i]) * d.width + column]);
+    out[row * d.width + column] = settle_nan(static_cast<float>(sum));
+  }
+}
+
+constexpr uint32_t kManyBlocks = kProcessors * 16;
+
+Grid grid_for(int64_t work) {
+  return {blocks_for(static_cast<uint64_t>(work), kThreads, kManyBlocks), kThreads};
+}
+
+}  // namespace
+
+void plain_product(const PlainProduct& product, const SumRule& rule, const Parts& parts, const float* a,
+                   const float* b, const float* bias, float* out, Stream stream) {
+  const int64_t sums = product.batch * product.m * product.n;
+  launch(rule.narrow ? multiply<NarrowSum> : multiply<WideSum>, grid_for(sums * parts.count), stream, product,
+         rule.accumulator, parts, a, b, bias, out);
+  if (parts.count > 1) launch(join_parts, grid_for(sums), stream, parts, sums, out);
+}
+
+void plain_conv(const PlainConv& conv, const SumRule& rule, const float* x, const float* weight,
+                const float* bias, float* out, Stream stream) {
+  launch(rule.narrow ? conv_forward<NarrowSum> : conv_forward<WideSum>,
+         grid_for(conv.n * conv.oh * conv.ow * conv.oc), stream, conv, rule.accumulator, x, weight, bias,
+         out);
+}
+
+void plain_conv_grad_input(const PlainConv& conv, const SumRule& rule, const float* dout, const float* weight,
+                           float* dx, Stream stream) {
+  launch(rule.narrow ? conv_grad_input<NarrowSum> : conv_grad_input<WideSum>,
+         grid_for(conv.n * conv.h * conv.w * conv.c), stream, conv, rule.accumulator, dout, weight, dx);
+}
+
+void plain_conv_grad_weight(const PlainConv& conv, const SumRule& rule, const Parts& parts, const float* x,
+                            const float* dout, float* dweight, Stream stream) {
+  const int64_t sums = conv.oc * conv.kh * conv.kw * conv.ic;
+  launch(rule.narrow ? conv_grad_weight<NarrowSum> : conv_grad_weight<WideSum>, grid_for(sums * parts.count),
+         stream, conv, rule.accumulator, parts, x, dout, dweight);
+  if (parts.count > 1) launch(join_parts, grid_for(sums), stream, parts, sums, dweight);
+}
+
+void plain_embedding(const PlainTable& table, const float* rows, const int32_t* indices, float* out,
+                     Stream stream) {
+  launch(gather_rows, grid_for(table.places * table.width), stream, table, rows, indices, out);
+}
+
+void plain_embedding_grad(const PlainTable& table, const float* dout, const int32_t* indices, uint64_t* keys,
+                          float* out, Stream stream) {
+  launch(clear_rows, grid_for(table.rows * table.width), stream, table.rows * table.width, out);
+  launch(sort_tiles, grid_for(table.places), stream, table, indices, keys);
+  const uint64_t* sorted = keys;
+  for (int64_t run = kThreads; run < table.places; run *= 2) {
+    uint64_t* const to = sorted == keys ? keys + table.places : keys;
+    launch(merge_runs, grid_for(table.places), stream, table.places, run, sorted, to);
+    sorted = to;
+  }
+  launch(add_rows, grid_for(table.places * table.width), stream, table, dout, sorted, out);
+}
+
+}  // namespace ulp::cuda

@@ -1,0 +1,36 @@
+// Whether a step's gradients are fit to be used, decided on the device: a step that is not leaves the parameters alone.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "ulp/backend/step_state.h"
+#include "ulp/numeric/stats.h"
+#include "ulp/tensor/device.h"
+
+namespace ulp {
+struct PlanContext;
+struct TensorId;
+class Task;
+}  // namespace ulp
+
+namespace ulp::cuda {
+
+inline constexpr uint32_t kFoundInfTensors = 4096;
+struct FoundInfBatch {
+  StepState* state = nullptr;
+  const EncodeStats* stats = nullptr;
+  const float* sums = nullptr;
+  bool first = true;  // the others only raise
+  uint32_t count = 0;
+  int32_t tensors[kFoundInfTensors] = {};
+};
+void judge(const FoundInfBatch& batch, Stream stream);
+
+// Sets StepState::skip to 1 where one of the gradients has overflowed or become NaN, or the first of the sums, fp32, is not
+// finite; else to 0.
+std::unique_ptr<Task> make_found_inf(const PlanContext& plan, std::span<const TensorId> gradients,
+                                     TensorId sums);
+
+}  // namespace ulp::cuda

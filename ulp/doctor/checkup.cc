@@ -1,0 +1,125 @@
+#include "ulp/doctor/checkup.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "ulp/base/error.h"
+#include "ulp/base/parallel.h"
+#include "ulp/io/metrics.h"
+#include "ulp/run/setup.h"
+
+namespace ulp {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The promotions of a run, from its metrics. A torn last line is one that is being written.
+std::vector<PromoteEvent> load_promotions(const std::string& path) {
+  std::vector<PromoteEvent> events;
+  std::error_code error;
+  if (!fs::exists(path, error)) return events;
+  // A pipe could hang.
+  if (!fs::is_regular_file(path, error)) fail("doctor", "cannot read {}: it is not a file", path);
+  std::ifstream in(path, std::ios::binary);
+  if (!in) fail("doctor", "cannot read {}: {}", path, std::strerror(errno));
+  size_t number = 1;
+  for (std::string line; std::getline(in, line); ++number) {
+    const Json json = Json::parse(line, nullptr, false);
+    if (!json.is_object() && in.eof()) break;
+    const auto damaged = [&] { fail("doctor", "line {} of {} is damaged", number, path); };
+    if (!json.is_object()) damaged();
+    if (json.value("event", Json()) != "promote") continue;
+    try {
+      PromoteEvent event;
+      event.step = json.at("step").get<uint64_t>();
+      event.tensor = json.at("tensor").get<std::string>();
+      event.from = json.at("from").get<std::string>();
+      event.to = json.at("to").get<std::string>();
+      parse_storage(event.to);
+      event.overflow_ratio = json.at("overflow_ratio").get<double>();
+      events.push_back(std::move(event));
+    } catch (const std::exception&) {
+      damaged();
+    }
+  }
+  return events;
+}
+
+bool all_fp32(const RunConfig& config) { return config.policy == "fp32" && config.formats.empty(); }
+
+// What the run's formats were is taken from its records, not from its policy: that may have measured something, or read a
+// file that is gone.
+StepPlanner planner_of(const RunConfig& config, const RangeHistory& ranges) {
+  // Workspaces depend on it.
+  if (config.threads > 0) set_thread_count(static_cast<int>(config.threads));
+  ImageSet shape;
+  shape.channels = static_cast<size_t>(ranges.model.image.channels);
+  shape.height = static_cast<size_t>(ranges.model.image.height);
+  shape.width = static_cast<size_t>(ranges.model.image.width);
+  shape.classes = static_cast<size_t>(ranges.model.classes);
+  EngineOptions options = engine_options(config, shape);
+  options.precision.policy = "fp32";
+  options.precision.overrides.clear();
+  options.precision.updates.promotes = false;  // the formats are what they came to
+  for (const RangedTensor& tensor : ranges.tensors) {
+    options.precision.overrides.push_back({tensor.name, parse_storage(tensor.format)});
+  }
+  return [options](std::span<const FormatOverride> formats) {
+    EngineOptions changed = options;
+    changed.precision.overrides.insert(changed.precision.overrides.end(), formats.begin(), formats.end());
+    const Engine engine(changed);
+    return StepBytes{aggregate_bits(engine.counted(), engine.assignment()), engine.planned_peak_bytes()};
+  };
+}
+
+}  // namespace
+
+CheckUp check_up(const std::string& folder, uint64_t until) {
+  if (folder.empty()) fail("doctor", "DIR is empty: name the folder of a run");
+  const fs::path place(folder);
+  std::error_code error;
+  if (!fs::exists(place / "config.toml", error)) {
+    fail("doctor", "{} holds no run: there is no {}", folder, (place / "config.toml").string());
+  }
+  const RunConfig config = load_config((place / "config.toml").string());
+  CheckUp result;
+  result.folder = folder;
+  const std::string ranges = (place / "ranges.bin").string();
+  if (!fs::exists(ranges, error)) {
+    if (!all_fp32(config)) fail("doctor", "there is no {}: the run has not taken a step yet", ranges);
+    result.narrow = false;
+    return result;
+  }
+  DoctorHistory history;
+  history.ranges = load_ranges(ranges);
+  history.promotions = load_promotions((place / "metrics.jsonl").string());
+  result.narrow = !history.ranges.tensors.empty();
+  result.diagnosis = diagnose(history, until);
+  if (const Trouble* trouble = main_trouble(result.diagnosis)) {
+    result.shown = trouble->name;
+    result.moved = until == UINT64_MAX ? trouble->before : range_points(history, trouble->tensor, until);
+  }
+  if (!result.narrow || patients(result.diagnosis).empty()) return result;
+  try {
+    const StepPlanner plan = planner_of(config, history.ranges);
+    result.step = plan({});
+    result.treatments = find_remedies(history, result.diagnosis, config, plan);
+  } catch (const Error& problem) {
+    // Such as a device that this machine does not have. What was found stays true.
+    result.no_remedies = problem.what();
+  }
+  return result;
+}
+
+std::string doctor_report(const std::string& run_folder) {
+  try {
+    return short_check_up_text(check_up(run_folder));
+  } catch (const std::exception& problem) {
+    return fmt::format("The doctor cannot tell why: {}\n", problem.what());
+  }
+}
+
+}  // namespace ulp

@@ -1,0 +1,199 @@
+// What is done before its turn, or beside others.
+#include <algorithm>
+
+#include "ulp/plan/plan.h"
+#include "ulp/tensor/memory.h"
+
+namespace ulp {
+namespace {
+
+size_t at(TensorId id) { return static_cast<size_t>(id.index); }
+
+constexpr int kMostOverlapped = 6;  // steps that one may run beside, at most
+
+bool meet(const std::vector<size_t>& a, const std::vector<size_t>& b) {
+  return std::any_of(a.begin(), a.end(),
+                     [&](size_t x) { return std::find(b.begin(), b.end(), x) != b.end(); });
+}
+
+// Whether a step of the one phase may run on in the other: those that are always run one right after the other.
+bool goes_on(Phase from, Phase to) { return to == from || (from == Phase::forward && to == Phase::backward); }
+
+}  // namespace
+
+// Adds workspaces and what is prepared to the tensors' buffers and lays all out; returns the arena's bytes. Steps run beside others and
+// prepare together if that takes hardly more than the peak without: room as counted may still be lost to gaps. `apart`: that
+// peak where some steps are joined and it is another than theirs.
+size_t Plan::lay_out_steps(const PlanOptions& options, const Lives& lives, std::optional<size_t> apart,
+                           std::vector<Buffer>& buffers) {
+  const std::vector<Buffer> tensors = buffers;
+  const auto attempt = [&](bool beside, bool together, bool early) {
+    buffers = tensors;
+    for (PlanStep& step : steps_) {
+      step.live_until = 0;
+      step.preparation.reset();
+      step.prepares.clear();
+    }
+    if (beside) overlap_steps(lives.life, lives.buffer_of, buffers);
+    buffers = with_workspaces(buffers);
+    if (together) prepare_together(buffers, tensors.size(), early);
+    return ulp::lay_out(buffers);
+  };
+  const auto any = [&](auto&& has) { return std::any_of(steps_.begin(), steps_.end(), has); };
+  const bool together = backend_.make_preparation != nullptr &&
+                        any([](const PlanStep& step) { return step.task->prepared() > 0; });
+  const bool beside = options.overlap && any([](const PlanStep& step) { return step.kernel->side_stream; });
+  if (!together && !beside) return attempt(false, false, false);
+  const size_t least = apart ? *apart : attempt(false, false, false),
+               most = options.tight ? least : least + least / kPeakSlack;
+  for (const bool also : {true, false}) {
+    if (also && !beside) continue;
+    for (const bool early : {true, false}) {
+      if (early && !(together && also)) continue;
+      if (const size_t bytes = attempt(also, together, early); bytes <= most) return bytes;
+    }
+  }
+  return attempt(false, false, false);
+}
+
+// A step that may run beside others does so until something reads what it writes or overwrites what it reads, or forward and backward end, where that
+// takes no more memory: what it touches lives on until then. `life`: of tensors, `buffer_of`: the buffers they are in, below 0: none.
+void Plan::overlap_steps(std::span<const TensorPlace> life, std::span<const int> buffer_of,
+                         std::vector<Buffer>& buffers) {
+  const int end = static_cast<int>(steps_.size());
+  std::vector<std::vector<size_t>> read(steps_.size()), written(steps_.size());
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const auto when = static_cast<size_t>(moment(i));
+    for (const auto* nodes : {&steps_[i].inlined, &steps_[i].roots}) {
+      for (const NodeId id : *nodes) {
+        for (const TensorId in : graph_[id].in) read[when].push_back(at(roots_[at(in)]));
+      }
+    }
+    for (const NodeId id : steps_[i].roots) {
+      for (const TensorId out : graph_[id].out) written[when].push_back(at(roots_[at(out)]));
+    }
+  }
+  std::vector<size_t> alive(steps_.size());
+  for (const Buffer& buffer : buffers) {
+    for (int when = buffer.first; when <= buffer.last; ++when)
+      alive[static_cast<size_t>(when)] += buffer.bytes;
+  }
+  for (size_t i = 0; i < steps_.size(); ++i) alive[i] += aligned_bytes(steps_[i].workspace_bytes());
+  const size_t peak = *std::max_element(alive.begin(), alive.end()), room = peak + peak / kPeakSlack / 2;
+  // Where a result takes over the buffer of an operand, that is overwritten.
+  const auto overwritten = [&](size_t tensor, int when) {
+    for (size_t i = 0; i < life.size(); ++i) {
+      if (i != tensor && at(roots_[i]) == i && buffer_of[i] == buffer_of[tensor] && life[i].first == when)
+        return true;
+    }
+    return false;
+  };
+
+  for (int when = 0; when < end; ++when) {
+    const auto now = static_cast<size_t>(when);
+    PlanStep& step = steps_[now];
+    if (!step.kernel->side_stream) continue;
+    std::vector<size_t> kept;  // in the arena
+    for (const auto* list : {&read[now], &written[now]}) {
+      for (const size_t i : *list) {
+        if (buffer_of[i] >= 0 && std::find(kept.begin(), kept.end(), i) == kept.end()) kept.push_back(i);
+      }
+    }
+    int until = when + 1;
+    for (; until < std::min(end, when + 1 + kMostOverlapped); ++until) {
+      const auto other = static_cast<size_t>(until);
+      if (!goes_on(step.phase, steps_[other].phase) || meet(read[other], written[now]) ||
+          meet(written[other], written[now]) || meet(written[other], read[now]) ||
+          std::any_of(kept.begin(), kept.end(), [&](size_t i) { return overwritten(i, until); }))
+        break;
+      size_t more = aligned_bytes(step.task->workspace());
+      for (const size_t i : kept) {
+        const Buffer& buffer = buffers[static_cast<size_t>(buffer_of[i])];
+        more += buffer.last < until ? aligned_bytes(buffer.bytes) : 0;
+      }
+      if (alive[other] + more > room) break;
+      alive[other] += more;
+      for (const size_t i : kept) {
+        Buffer& buffer = buffers[static_cast<size_t>(buffer_of[i])];
+        buffer.last = std::max(buffer.last, until);
+      }
+    }
+    if (until > when + 1) step.live_until = until;
+  }
+}
+
+bool Plan::writes_state_of(int writer, int reader) const {
+  for (const NodeId from : steps_[static_cast<size_t>(writer)].roots) {
+    for (const TensorId out : graph_[from].out) {
+      for (const NodeId to : steps_[static_cast<size_t>(reader)].roots) {
+        for (const TensorId in : graph_[to].in) {
+          if (is_state(graph_[roots_[at(in)]].kind) && roots_[at(in)] == roots_[at(out)]) return true;
+        }
+      }
+    }
+  }
+  return false;
+}
+
+// What tasks prepare from state is made for as many of a phase at once as there is room for: where few bytes are alive one launch serves
+// many, near the peak each has its own. `workspaces`: the first buffer of a workspace, one for each step. Of what is made together buffers
+// are added in the order of the steps that make it.
+void Plan::prepare_together(std::vector<Buffer>& buffers, size_t workspaces, bool early) {
+  std::vector<size_t> alive(steps_.size());
+  for (const Buffer& buffer : buffers) {
+    for (int when = buffer.first; when <= buffer.last; ++when)
+      alive[static_cast<size_t>(when)] += buffer.bytes;
+  }
+  const size_t peak = alive.empty() ? 0 : *std::max_element(alive.begin(), alive.end());
+  const size_t room = peak + peak / kPeakSlack / 2;
+  std::vector<std::vector<int>> groups;
+  for (int when = 0; when < static_cast<int>(steps_.size()); ++when) {
+    const PlanStep& step = steps_[static_cast<size_t>(when)];
+    const size_t bytes = aligned_bytes(step.task->prepared());
+    if (bytes == 0) continue;
+    const auto joins = [&](int first) {
+      if (steps_[static_cast<size_t>(first)].phase != step.phase) return false;
+      for (int i = first; i < when; ++i) {
+        if (alive[static_cast<size_t>(i)] + bytes > room || writes_state_of(i, when)) return false;
+      }
+      return true;
+    };
+    if (groups.empty() || !joins(groups.back().front())) {
+      groups.push_back({when});
+      continue;
+    }
+    for (int i = groups.back().front(); i < when; ++i) alive[static_cast<size_t>(i)] += bytes;
+    groups.back().push_back(when);
+  }
+  int after = 0;  // groups stay in their order
+  for (const std::vector<int>& group : groups) {
+    if (group.size() < 2) continue;
+    std::vector<Task*> tasks;
+    size_t all = 0;
+    for (const int member : group) all += aligned_bytes(steps_[static_cast<size_t>(member)].task->prepared());
+    // `early`: as early in the phase as there is room, so that it can run beside other steps.
+    int begin = group.front();
+    for (int i = begin - 1; early && i >= after; --i) {
+      const PlanStep& step = steps_[static_cast<size_t>(i)];
+      if (step.phase != steps_[static_cast<size_t>(group.front())].phase ||
+          alive[static_cast<size_t>(i)] + all > room ||
+          std::any_of(group.begin(), group.end(), [&](int member) { return writes_state_of(i, member); }))
+        break;
+      alive[static_cast<size_t>(i)] += all;
+      if (!step.merged) begin = i;
+    }
+    after = begin + 1;
+    for (const int member : group) {
+      Task* task = steps_[static_cast<size_t>(member)].task.get();
+      tasks.push_back(task);
+      buffers[workspaces + static_cast<size_t>(member)].bytes =
+          aligned_bytes(task->workspace() - task->prepared());
+      buffers.push_back({aligned_bytes(task->prepared()), begin, member});
+    }
+    PlanStep& first = steps_[static_cast<size_t>(begin)];
+    first.prepares = group;
+    first.preparation = backend_.make_preparation(tasks);
+  }
+}
+
+}  // namespace ulp

@@ -1,0 +1,193 @@
+#include "ulp/run/checkpoint.h"
+
+#include <algorithm>
+#include <charconv>
+#include <list>
+
+#include "ulp/base/error.h"
+#include "ulp/base/text.h"
+#include "ulp/io/safetensors.h"
+
+namespace ulp {
+namespace {
+
+constexpr std::string_view kVersion = "2";
+constexpr std::string_view kSide = "#side";  // what is stored beside codes; no tensor's name ends so
+
+template <typename T>
+T number(const TensorMetadata& metadata, const std::string& path, const std::string& key) {
+  const auto found = metadata.find(key);
+  T value{};
+  if (found != metadata.end()) {
+    const char* end = found->second.data() + found->second.size();
+    if (std::from_chars(found->second.data(), end, value).ptr == end) return value;
+  }
+  fail("checkpoint", "{} has no number '{}': it is not a checkpoint of a run", path, key);
+}
+
+bool saved(const StateSlot& slot) { return slot.kind != Kind::grad_sum; }
+
+// The tensors of a slot as they stand in a file, without their bytes: its codes and what is beside them.
+std::vector<StoredTensor> stored(const StateSlot& slot) {
+  std::vector<StoredTensor> tensors;
+  StoredTensor codes;
+  codes.name = slot.name;
+  const StorageSize size = storage_size(slot.storage, slot.shape.elements());
+  const Plain* plain = std::get_if<Plain>(&slot.storage);
+  const std::string_view dtype = plain == nullptr ? "" : safetensors_dtype(plain->format);
+  if (dtype.empty()) {
+    codes.dtype = "U8";
+    codes.shape = {size.code_bytes};
+  } else {
+    codes.dtype = dtype;
+    for (int axis = 0; axis < slot.shape.rank(); ++axis)
+      codes.shape.push_back(static_cast<uint64_t>(slot.shape[axis]));
+  }
+  tensors.push_back(std::move(codes));
+  if (size.side_words > 0) {
+    tensors.push_back({slot.name + std::string(kSide), "U32", {size.side_words}, {}});
+  }
+  return tensors;
+}
+
+// How many bytes each of them has.
+std::vector<size_t> stored_bytes(const StateSlot& slot) {
+  const StorageSize size = storage_size(slot.storage, slot.shape.elements());
+  return {size.code_bytes, 4 * size.side_words};
+}
+
+std::string format_key(const StateSlot& slot) { return "storage " + slot.name; }
+std::string format_text(const StateSlot& slot) {
+  return storage_name(slot.storage) + " " + shape_text(slot.shape);
+}
+
+std::string metadata_text(const TensorMetadata& metadata, const std::string& key) {
+  const auto found = metadata.find(key);
+  return found == metadata.end() ? std::string() : found->second;
+}
+
+TensorFile open_checkpoint(const std::string& path) {
+  TensorFile file(path);
+  if (metadata_text(file.metadata(), "format") != "ulp checkpoint") {
+    fail("checkpoint", "{} is not a checkpoint of a run", path);
+  }
+  if (const std::string version = metadata_text(file.metadata(), "version"); version != kVersion) {
+    fail("checkpoint", "{} has version '{}', this program reads version {}", path, shown_text(version),
+         kVersion);
+  }
+  return file;
+}
+
+// The first item in which the two differ is what the user must know.
+void check_same_run(const std::string& path, std::string_view saved, std::string_view run) {
+  while (saved != run) {
+    const std::string_view a = saved.substr(0, saved.find("; ")), b = run.substr(0, run.find("; "));
+    if (a != b)
+      fail("checkpoint", "{} is of a run with {}, this one has {}", path, shown_text(a), shown_text(b));
+    saved.remove_prefix(std::min(saved.size(), a.size() + 2));
+    run.remove_prefix(std::min(run.size(), b.size() + 2));
+  }
+}
+
+}  // namespace
+
+void save_checkpoint(const std::string& path, const std::string& run, const State& state,
+                     const RunProgress& p) {
+  std::vector<StoredTensor> tensors;
+  std::list<SlotView> views;  // what the tensors' bytes belong to
+  TensorMetadata metadata = {{"format", "ulp checkpoint"},
+                             {"version", std::string(kVersion)},
+                             {"run", run},
+                             {"step", std::to_string(p.step)},
+                             {"updates", std::to_string(p.updates)},
+                             {"epochs_done", std::to_string(p.epochs_done)},
+                             {"epoch_loss", fmt::format("{}", p.epoch_loss)},
+                             {"epoch_correct", std::to_string(p.epoch_correct)},
+                             {"epoch_examples", std::to_string(p.epoch_examples)},
+                             {"best_test_acc", fmt::format("{}", p.best_test_acc)},
+                             {"final_test_acc", fmt::format("{}", p.final_test_acc)},
+                             {"loss_scale", fmt::format("{}", p.loss_scale.scale)},
+                             {"loss_scale_good", std::to_string(p.loss_scale.good)},
+                             {"loss_scale_skipped", std::to_string(p.loss_scale.skipped)},
+                             {"promoted", fmt::format("{}", fmt::join(p.promoted, " "))},
+                             {"finished", p.finished ? "1" : "0"}};
+  for (const auto& [name, slot] : state.slots()) {
+    if (!saved(slot)) continue;
+    metadata[format_key(slot)] = format_text(slot);
+    const SlotView& view = views.emplace_back(slot);
+    std::vector<StoredTensor> parts = stored(slot);
+    parts[0].bytes = view.codes();
+    if (parts.size() > 1) {
+      parts[1].bytes = {reinterpret_cast<const uint8_t*>(view.side().data()), view.side().size_bytes()};
+    }
+    for (StoredTensor& tensor : parts) tensors.push_back(std::move(tensor));
+  }
+  save_tensors(path, tensors, metadata);
+}
+
+RunProgress load_checkpoint(const std::string& path, const std::string& run, const PrepareState& prepare) {
+  const TensorFile file = open_checkpoint(path);
+  const TensorMetadata& metadata = file.metadata();
+  const auto text = [&](const std::string& key) { return metadata_text(metadata, key); };
+  check_same_run(path, text("run"), run);
+  RunProgress p;
+  p.step = number<uint64_t>(metadata, path, "step");
+  p.updates = number<uint64_t>(metadata, path, "updates");
+  p.epochs_done = number<uint64_t>(metadata, path, "epochs_done");
+  p.epoch_loss = number<double>(metadata, path, "epoch_loss");
+  p.epoch_correct = number<uint64_t>(metadata, path, "epoch_correct");
+  p.epoch_examples = number<uint64_t>(metadata, path, "epoch_examples");
+  p.best_test_acc = number<double>(metadata, path, "best_test_acc");
+  p.final_test_acc = number<double>(metadata, path, "final_test_acc");
+  p.loss_scale.scale = number<double>(metadata, path, "loss_scale");
+  p.loss_scale.good = number<uint64_t>(metadata, path, "loss_scale_good");
+  p.loss_scale.skipped = number<uint64_t>(metadata, path, "loss_scale_skipped");
+  p.finished = text("finished") == "1";
+  const std::string promoted = text("promoted");
+  for (std::string_view left = promoted; !left.empty();) {
+    const std::string_view name = left.substr(0, left.find(' '));
+    p.promoted.emplace_back(name);
+    left.remove_prefix(std::min(left.size(), name.size() + 1));
+  }
+  State& state = prepare(p);
+  size_t expected = 0;
+  for (const auto& [name, slot] : state.slots()) {
+    if (!saved(slot)) continue;
+    if (text(format_key(slot)) != format_text(slot)) {
+      fail("checkpoint", "{} has '{}' as '{}', the run has it as '{}'", path, name, text(format_key(slot)),
+           format_text(slot));
+    }
+    const std::vector<StoredTensor> parts = stored(slot);
+    const std::vector<size_t> bytes = stored_bytes(slot);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const StoredTensor& found = file.find(parts[i].name);
+      if (found.dtype != parts[i].dtype || found.shape != parts[i].shape || found.bytes.size() != bytes[i]) {
+        fail("checkpoint", "{}: '{}' does not have the shape that the run has", path, parts[i].name);
+      }
+      ++expected;
+    }
+  }
+  if (file.tensors().size() != expected) {
+    fail("checkpoint", "{} has {} tensors, the run has {}", path, file.tensors().size(), expected);
+  }
+  for (const auto& [name, slot] : state.slots()) {
+    if (!saved(slot)) continue;
+    // What is beside codes comes after them, aligned.
+    uint8_t* to = slot.block.data();
+    for (const StoredTensor& tensor : stored(slot)) {
+      const StoredTensor& found = file.find(tensor.name);
+      slot.block.device().upload(to, found.bytes.data(), found.bytes.size());
+      to += aligned_bytes(found.bytes.size());
+    }
+  }
+  return p;
+}
+
+bool checkpoint_finished(const std::string& path, const std::string& run) {
+  const TensorFile file = open_checkpoint(path);
+  const std::string saved = metadata_text(file.metadata(), "run");
+  if (!saved.starts_with(run)) check_same_run(path, saved, run);
+  return metadata_text(file.metadata(), "finished") == "1";
+}
+
+}  // namespace ulp

@@ -1,0 +1,45 @@
+// Where a run stands, in one file: all state tensors, bit for bit, and the counts that go with them. A safetensors file;
+// tensors in formats that it knows are readable by others as they are.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ulp/precision/loss_scale.h"
+#include "ulp/runtime/state.h"
+
+namespace ulp {
+
+struct RunProgress {
+  uint64_t step = 0;         // steps completed
+  uint64_t updates = 0;      // of them, those that changed the weights
+  uint64_t epochs_done = 0;  // epochs whose evaluation is done too
+  // Of the epoch that has begun, so far.
+  double epoch_loss = 0;
+  uint64_t epoch_correct = 0, epoch_examples = 0;
+  double best_test_acc = 0, final_test_acc = 0;
+  LossScaler::State loss_scale;
+  std::vector<std::string> promoted;  // tensors that went to their high format, in that order
+  bool finished = false;
+
+  bool operator==(const RunProgress&) const = default;
+};
+
+// Atomic. `run` says what decides the run's bits, as items separated by "; " ("batch 128; seed 0"): a file of another
+// run is refused when loaded.
+void save_checkpoint(const std::string& path, const std::string& run, const State& state,
+                     const RunProgress& progress);
+
+// Reads the file, hands what it says to `prepare`, which makes the state that goes with it, compares all of it with that
+// state (names, shapes, storages), and only then fills it. Throws an Error for a file that is damaged, foreign, or of
+// another run.
+using PrepareState = std::function<State&(const RunProgress&)>;
+RunProgress load_checkpoint(const std::string& path, const std::string& run, const PrepareState& prepare);
+
+// Whether the file is of a run that is finished; of `run` the first items are enough. Throws an Error for a file that is
+// damaged, foreign, or of another run.
+bool checkpoint_finished(const std::string& path, const std::string& run);
+
+}  // namespace ulp

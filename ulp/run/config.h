@@ -1,0 +1,164 @@
+// Everything that is chosen about a training run, as a value, and the table of its fields. The configuration file and
+// the command line are both read through that table: a new option is a member and a row, and nothing else.
+//
+// Three levels lie over one another: the defaults, a file, the flags. Text is checked when it is set, so that an error
+// names the line or the flag that holds it; what concerns several fields is checked by check().
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "ulp/optim/optimizer.h"
+#include "ulp/optim/schedule.h"
+#include "ulp/precision/loss_scale.h"
+#include "ulp/session/precision.h"
+
+namespace ulp {
+
+// Sizes are signed so that a negative one can be refused by its value. An empty optional is "auto".
+struct RunConfig {
+  std::string model = "resnet20";
+  double width = 1;
+  double label_smoothing = 0;
+
+  std::string data = "fashion-mnist";
+  std::string data_dir = "";     // "": the usual places
+  std::string image_shape = "";  // "", HxW or HxWxC
+  int64_t subset = 0;            // examples; 0: all
+  std::string augment = "auto";
+
+  // Steps win where both are above 0. Setting one from text makes the other 0, so that the later level holds.
+  int64_t epochs = 10, steps = 0;
+  int64_t batch = 128;
+  int64_t grad_accum = 1;  // micro-batches of a batch
+
+  std::string optimizer = "sgd";
+  std::optional<double> lr = {}, momentum = {}, weight_decay = {};
+  bool nesterov = false;
+  double beta1 = 0.9, beta2 = 0.999;
+  std::optional<double> eps = {};
+  std::string schedule = "cosine", warmup = "0";
+  double clip_value = 0, clip_norm = 0;  // 0: none
+
+  std::string policy = "fp32";
+  // "": as the candidates have it.
+  std::string candidates = "hfp8", hi = "", lo = "", lo_grad = "", weight_grad = "";
+  bool keep_first_last = false;
+  std::string formats = "";  // of single tensors, over the policy
+  std::string promote = "default", loss_scale = "default";
+  std::string accumulator = "fp32", overflow = "saturate";
+
+  std::string update = "default", weight = "default", state = "default", groups = "";
+  bool fused_backward = false;
+  std::string fused_overflow = "twice";
+
+  std::string device = "cpu";
+  int64_t threads = 0;  // 0: all
+  int64_t workspace = int64_t{64} << 20;
+  std::string kernels = "";
+  // On a GPU: the units that products may run on.
+  std::string tensor_core = "on";
+  bool tf32 = false, fp8_native = false;
+  uint64_t seed = 0;
+
+  std::string out = "";          // "": default_out
+  int64_t checkpoint_every = 0;  // steps; 0: after each epoch only
+  bool tensorboard = false;
+
+  bool operator==(const RunConfig&) const = default;
+};
+
+using ConfigMember = std::variant<std::string RunConfig::*, int64_t RunConfig::*, uint64_t RunConfig::*,
+                                  double RunConfig::*, std::optional<double> RunConfig::*, bool RunConfig::*>;
+
+// What a value must be, beside its type.
+struct ConfigRule {
+  std::string_view must = {};                 // numbers: what `ok` asks for, in words
+  bool (*ok)(double) = nullptr;               // numbers: whether one makes sense
+  void (*parse)(std::string_view) = nullptr;  // text: throws an Error unless it makes sense
+  bool bytes = false;                         // a whole number, written as 64MB
+  bool number = false;                        // text which in the file may be a number without quotes
+};
+
+// One row. `name` is the key in the file, data_dir; the flag is --data-dir.
+struct ConfigField {
+  std::string_view name = {}, group = {};
+  ConfigMember member = {};
+  std::string_view value = {};  // what stands for the value in the help; "" for a switch
+  std::string_view help = {};
+  ConfigRule rule = {};
+
+  std::string flag() const;
+  bool is_switch() const { return std::holds_alternative<bool RunConfig::*>(member); }
+  // The value as text which set() takes back, exactly: shortest digits, "auto", "true", "64MB".
+  std::string get(const RunConfig& config) const;
+  std::string default_text() const { return get(RunConfig{}); }
+  // Throws an Error that begins with `label`, the flag or the place in a file, for text that is no such value.
+  void set(RunConfig& config, std::string_view text, std::string_view label) const;
+  void set(RunConfig& config, std::string_view text) const { set(config, text, name); }
+  // Throws an Error unless the field by itself makes sense.
+  void check(const RunConfig& config) const;
+};
+
+// The table, in the order of the help, groups together; and one row of it, or an Error that names the nearest.
+std::span<const ConfigField> config_fields();
+const ConfigField& find_config_field(std::string_view name);
+const ConfigField& nearest_config_field(std::string_view name);
+
+// Lays one level over a configuration. Epochs and steps both above 0 on one level are an Error; of different levels
+// the later one holds.
+struct ConfigSetting {
+  const ConfigField* field = nullptr;
+  std::string text = {}, label = {};
+};
+void apply_level(RunConfig& config, std::span<const ConfigSetting> level);
+
+// Throws an Error for what cannot be run, as far as can be told without data, a graph and a backend: whether they go
+// together (widths, shapes, kernels, devices) is checked by those who make them.
+void check(const RunConfig& config);
+
+// The part of that which concerns formats.
+void check_precision(const RunConfig& config);
+
+// What "auto" stands for is filled in: see the help of each field.
+OptimizerConfig optimizer_config(const RunConfig& config);
+Schedule schedule_of(const RunConfig& config);
+
+struct AugmentChoice {
+  int padding = 0;
+  bool mirror = false;
+
+  bool operator==(const AugmentChoice&) const = default;
+};
+// "none", "crop:PAD", "flip", "crop:PAD+flip"; "auto" is what suits the data set.
+AugmentChoice augment_of(const RunConfig& config);
+
+// Optimizer steps of the whole run.
+uint64_t total_steps(const RunConfig& config, uint64_t steps_per_epoch);
+
+// How weights are updated and kept.
+UpdateOptions update_options(const RunConfig& config);
+// Which tensor has which format, and what else is chosen about rounding.
+PrecisionOptions precision_options(const RunConfig& config);
+// The threshold of promotion; none: off.
+std::optional<double> promotion_of(const RunConfig& config);
+// What it says of the loss scale; none where it leaves the choice to the formats ("default").
+std::optional<LossScale> loss_scale_of(const RunConfig& config);
+
+// Where the run writes: `out`, or runs/MODEL-DATA-POLICY-SEED, anything unfit for a file name in it as '_'.
+std::string out_of(const RunConfig& config);
+
+// The file (TOML, keys at the top level). A key that is unknown, a value of another type and one that makes no sense
+// are Errors with the file's name and line. Not checked as a whole: flags may come over it.
+RunConfig load_config(const std::string& path);
+RunConfig parse_config(std::string_view text, const std::string& path);
+
+// A file with all fields, each under its help. Reads back to the same configuration, but for epochs that steps
+// overrule: those are written as 0. An Error if a text is not UTF-8, as TOML must be.
+std::string config_text(const RunConfig& config);
+
+}  // namespace ulp

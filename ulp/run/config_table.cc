@@ -1,0 +1,243 @@
+// The table of a run's options: names, help, and what each value must be.
+#include <limits>
+
+#include "ulp/base/error.h"
+#include "ulp/data/dataset.h"
+#include "ulp/models/model.h"
+#include "ulp/precision/policy.h"
+#include "ulp/precision/promotion.h"
+#include "ulp/precision/sensitivities.h"
+#include "ulp/run/config.h"
+
+namespace ulp {
+namespace {
+
+constexpr int64_t kMostCount = std::numeric_limits<int64_t>::max();
+
+// Numbers are judged as the fp32 numbers that steps use.
+bool from_zero(double x) { return x >= 0; }
+bool positive(double x) { return static_cast<float>(x) > 0; }
+bool fraction(double x) { return x >= 0 && static_cast<float>(x) < 1; }
+template <int64_t kLeast, int64_t kMost>
+bool between(double x) {
+  return x >= static_cast<double>(kLeast) && x <= static_cast<double>(kMost);
+}
+
+constexpr ConfigRule kAnything = {};
+constexpr ConfigRule kModel = {.parse = [](std::string_view text) { find_model(text); }};
+// Of one that reads a file only the form: the file may be gone when a run is looked at later.
+constexpr ConfigRule kPolicy = {.parse = [](std::string_view text) {
+  const bool listed = text.starts_with("list:") && text.size() > 5;
+  const size_t file = sensitivity_file(text).size();
+  if (!listed) parse_policy(file == 0 ? text : text.substr(0, text.size() - file - 1));
+}};
+constexpr ConfigRule kLossScale = {.parse =
+                                       [](std::string_view text) {
+                                         if (text != "default") parse_loss_scale(text);
+                                       },
+                                   .number = true};
+constexpr ConfigRule kCandidates = {.parse = [](std::string_view text) { make_candidates(text); }};
+constexpr ConfigRule kStorage = {.parse = [](std::string_view text) {
+  if (!text.empty()) parse_storage(text);
+}};
+constexpr ConfigRule kStorages = {.parse = [](std::string_view text) {
+  const size_t slash = text.find('/');
+  if (text.empty()) return;
+  parse_storage(text.substr(0, slash));
+  if (slash != text.npos) parse_storage(text.substr(slash + 1));
+}};
+constexpr ConfigRule kFormats = {.parse = [](std::string_view text) { parse_overrides(text); }};
+constexpr ConfigRule kPromote = {.parse =
+                                     [](std::string_view text) {
+                                       if (text != "default") parse_promotion(text);
+                                     },
+                                 .number = true};
+constexpr ConfigRule kUpdateRule = {.parse = [](std::string_view text) {
+  if (text != "default") parse_update_rule(text);
+}};
+constexpr ConfigRule kWeight = {.parse = [](std::string_view text) {
+  if (text != "default") parse_weight_format(text);
+}};
+constexpr ConfigRule kState = {.parse = [](std::string_view text) {
+  if (text != "default") parse_state_format(text);
+}};
+constexpr ConfigRule kGroups = {.parse = [](std::string_view text) { parse_parameter_groups(text); }};
+constexpr ConfigRule kFoundInf = {.parse = [](std::string_view text) {
+  if (text != "twice" && text != "snapshot") fail("config", "'{}' is neither twice nor snapshot", text);
+}};
+constexpr ConfigRule kOnOff = {.parse = [](std::string_view text) {
+  if (text != "on" && text != "off") fail("config", "'{}' is neither on nor off", text);
+}};
+constexpr ConfigRule kAccumulator = {.parse = [](std::string_view text) { parse_format(text); }};
+constexpr ConfigRule kOverflow = {.parse = [](std::string_view text) { parse_overflow(text); }};
+constexpr ConfigRule kNamed = {.parse = [](std::string_view text) {
+  if (text.empty()) fail("config", "it is empty; it must be named");
+}};
+constexpr ConfigRule kDataSet = {.parse = [](std::string_view text) { find_dataset(text); }};
+constexpr ConfigRule kShape = {.parse = [](std::string_view text) {
+  DataRequest request;
+  if (!text.empty()) parse_image_shape(text, request);
+}};
+constexpr ConfigRule kAugment = {.parse = [](std::string_view text) {
+  RunConfig config;
+  config.augment = text;
+  augment_of(config);
+}};
+constexpr ConfigRule kOptimizer = {.parse = [](std::string_view text) { parse_optimizer(text); }};
+constexpr ConfigRule kSchedule = {.parse = [](std::string_view text) { parse_schedule(text); }};
+constexpr ConfigRule kWarmup = {.parse = [](std::string_view text) { parse_warmup(text); }, .number = true};
+constexpr ConfigRule kCount = {"a whole number from 0", between<0, kMostCount>};
+constexpr ConfigRule kSize = {"a whole number from 1", between<1, kMostCount>};
+constexpr ConfigRule kMicroBatches = {"a whole number from 1 to 65536", between<1, 65536>};  // RoundKey's
+constexpr ConfigRule kThreads = {"a whole number from 0 to 4096", between<0, 4096>};
+constexpr ConfigRule kSeed = {"a whole number from 0 to 2^64 - 1", from_zero};
+constexpr ConfigRule kBytes = {
+    .must = "bytes from 0, such as 65536, 512KB, 64MB or 1GB", .ok = from_zero, .bytes = true};
+constexpr ConfigRule kPositive = {"a finite number above 0", positive};
+constexpr ConfigRule kNotNegative = {"a finite number from 0", from_zero};
+constexpr ConfigRule kFraction = {"a number from 0, below 1", fraction};
+
+}  // namespace
+
+std::span<const ConfigField> config_fields() {
+  using C = RunConfig;
+  static const ConfigField rows[] = {
+      {"model", "Model", &C::model, "NAME", "Network to train", kModel},
+      {"width", "Model", &C::width, "FACTOR", "Factor on the network's numbers of channels", kPositive},
+      {"label_smoothing", "Model", &C::label_smoothing, "SHARE",
+       "Share of the target spread evenly over all classes", kFraction},
+
+      {"data", "Data", &C::data, "NAME", "Data set (see ulp datasets)", kDataSet},
+      {"data_dir", "Data", &C::data_dir, "FOLDER",
+       "Look for the data set here alone, not where ULP_DATA says or where Debian puts it", kAnything},
+      {"image_shape", "Data", &C::image_shape, "HxW[xC]",
+       "HxW: folder scales its pictures to it; HxW or HxWxC: synthetic makes such images", kShape},
+      {"subset", "Data", &C::subset, "COUNT", "Train on so many examples, chosen by the seed; 0: all",
+       kCount},
+      {"augment", "Data", &C::augment, "HOW",
+       "none, crop:PAD, flip, crop:PAD+flip; auto: crop:4+flip for cifar and fashion-mnist, else none",
+       kAugment},
+
+      {"epochs", "Length", &C::epochs, "COUNT",
+       "Times through the training examples; not together with steps", kCount},
+      {"steps", "Length", &C::steps, "COUNT", "Steps, instead of epochs; 0: by epochs", kCount},
+      {"batch", "Length", &C::batch, "COUNT", "Examples a step", kSize},
+      {"grad_accum", "Length", &C::grad_accum, "COUNT",
+       "Micro-batches that a batch is cut into; must divide it", kMicroBatches},
+
+      {"optimizer", "Optimizer", &C::optimizer, "NAME", "sgd, adam, adamw or adagrad", kOptimizer},
+      {"lr", "Optimizer", &C::lr, "RATE",
+       "Learning rate, which the schedule multiplies; auto: 0.1 for sgd, 0.001 for adam and adamw, 0.01 for "
+       "adagrad",
+       kPositive},
+      {"momentum", "Optimizer", &C::momentum, "SHARE", "Momentum of sgd; auto: 0.9", kFraction},
+      {"nesterov", "Optimizer", &C::nesterov, "", "Let sgd look ahead along its momentum", kAnything},
+      {"weight_decay", "Optimizer", &C::weight_decay, "RATE",
+       "Weight decay; auto: 0.0005 for sgd, 0 for adam and adagrad, 0.01 for adamw", kNotNegative},
+      {"beta1", "Optimizer", &C::beta1, "SHARE", "How much of its mean of gradients Adam keeps", kFraction},
+      {"beta2", "Optimizer", &C::beta2, "SHARE", "How much of its mean of squares Adam keeps", kFraction},
+      {"eps", "Optimizer", &C::eps, "NUMBER",
+       "What Adam and Adagrad add before they divide; auto: 1e-8, for adagrad 1e-10", kPositive},
+      {"schedule", "Optimizer", &C::schedule, "FORM",
+       "constant, step:EVERY:FACTOR, multi-step:E1,E2,..:FACTOR, cosine[:FLOOR] or linear[:FLOOR]",
+       kSchedule},
+      {"warmup", "Optimizer", &C::warmup, "LENGTH",
+       "Steps, or epochs as 5e, in which the rate rises; 5e:0.1 starts at a tenth of it", kWarmup},
+      {"clip_value", "Optimizer", &C::clip_value, "LIMIT",
+       "Clip each element of the gradients to this size; 0: do not", kNotNegative},
+      {"clip_norm", "Optimizer", &C::clip_norm, "LIMIT", "Scale the gradients down to this norm; 0: do not",
+       kNotNegative},
+
+      {"policy", "Precision", &C::policy, "POLICY",
+       "Which tensor is stored in which format: fp32, uniform, op, op-out, size:R, size-inc:R, "
+       "random:R[:SEED], "
+       "amp:bf16, amp:fp16, fpu16:FORMAT, list:FILE, sensitivity:R[:FILE] or peak:BYTES",
+       kPolicy},
+      {"candidates", "Precision", &C::candidates, "NAME",
+       "The high and low formats that a policy chooses between: hfp8, fp8 or s2fp8", kCandidates},
+      {"hi", "Precision", &C::hi, "FORMAT", "High format, instead of the candidates'", kStorage},
+      {"lo", "Precision", &C::lo, "FORMAT",
+       "Low format of activations and weights, instead of the candidates'", kStorage},
+      {"lo_grad", "Precision", &C::lo_grad, "FORMAT",
+       "Low format of gradients of activations, instead of the candidates'", kStorage},
+      {"weight_grad", "Precision", &C::weight_grad, "FORMAT",
+       "Format of gradients of weights, instead of the high one; HIGH/LOW for a choice", kStorages},
+      {"keep_first_last", "Precision", &C::keep_first_last, "",
+       "Keep what the first and the last product read and write high", kAnything},
+      {"formats", "Precision", &C::formats, "LIST",
+       "Formats of single tensors over the policy's, such as 'conv1.out=bf16 fc.*=fp32'", kFormats},
+      {"promote", "Precision", &C::promote, "SHARE",
+       "Give an activation or weight its high format for good once more than this share of it overflows in a "
+       "step; off: never; default: 0.01, but off for fp32, amp and fpu16",
+       kPromote},
+      {"loss_scale", "Precision", &C::loss_scale, "SCALE",
+       "none, a factor, auto (a factor measured at the start) or dynamic[:INIT[:GROWTH_STEPS]]; default: "
+       "dynamic where gradients have less range than fp32, else none",
+       kLossScale},
+      {"accumulator", "Precision", &C::accumulator, "FORMAT",
+       "Round the partial sums of products to this after each term; anything but fp32 is slow", kAccumulator},
+      {"overflow", "Precision", &C::overflow, "RULE",
+       "What a number beyond the largest becomes: saturate (the largest), or inf in formats that have it",
+       kOverflow},
+
+      {"update", "Updates", &C::update, "RULE",
+       "How a weight's update is written back: master (fp32 weights), plain (nearest rounding), stochastic, "
+       "kahan, "
+       "stochastic+kahan, extra:N or extra:N:sr (N more bits beside the weight); default: master, with fpu16 "
+       "plain",
+       kUpdateRule},
+      {"weight", "Updates", &C::weight, "FORMAT",
+       "What weights are stored in, but with master; assigned: each in the format that products read it in; "
+       "default: bf16, "
+       "with fpu16 its format",
+       kWeight},
+      {"state", "Updates", &C::state, "FORMAT",
+       "What optimizer state is stored in: fp32, bf16, fp16 or another plain format, with :sr for stochastic "
+       "rounding, or "
+       "8bit; default: fp32, with fpu16 its format",
+       kState},
+      {"groups", "Updates", &C::groups, "LIST",
+       "Other settings for some parameters, such as 'norm:decay=0 bias:decay=0 >=100000:update=stochastic "
+       "fc.*:lr=0.1'; "
+       "keys: lr (a factor), decay, update, weight, state",
+       kGroups},
+      {"fused_backward", "Updates", &C::fused_backward, "",
+       "Update each weight as soon as its gradient is complete, and give up the gradient's memory",
+       kAnything},
+      {"fused_overflow", "Updates", &C::fused_overflow, "HOW",
+       "With fused backward, how a step whose gradients overflow is skipped: twice (gradients are made once "
+       "to look and once "
+       "to update), or snapshot (weights and state are kept and put back)",
+       kFoundInf},
+
+      {"device", "Machine", &C::device, "NAME",
+       "Where to compute: cpu, cuda (an NVIDIA GPU), or reference (plain loops)", kNamed},
+      {"threads", "Machine", &C::threads, "COUNT",
+       "Threads of the parallel loops; 0: as many as there are cores", kThreads},
+      {"workspace", "Machine", &C::workspace, "BYTES",
+       "Scratch memory that a kernel may choose to take; suffixes KB, MB, GB of 1024", kBytes},
+      {"kernels", "Machine", &C::kernels, "LIST",
+       "Kernels by operator, such as conv2d=reference,relu=fused or *=reference", kAnything},
+      {"tensor_core", "Machine", &C::tensor_core, "on|off",
+       "On a GPU: products on the narrowest tensor-core type that holds both operands exactly, or all in "
+       "plain fp32",
+       kOnOff},
+      {"tf32", "Machine", &C::tf32, "",
+       "On a GPU: products of fp32 and S2FP8 tensors on tensor cores too, which cut their operands to 10 "
+       "bits",
+       kAnything},
+      {"fp8_native", "Machine", &C::fp8_native, "",
+       "On a GPU: products of e4m3 tensors forward on the hardware's 8-bit units, which add up in fewer bits",
+       kAnything},
+      {"seed", "Machine", &C::seed, "NUMBER", "Seed of everything random", kSeed},
+
+      {"out", "Output", &C::out, "FOLDER", "Folder of the run; runs/MODEL-DATA-POLICY-SEED unless named",
+       kAnything},
+      {"checkpoint_every", "Output", &C::checkpoint_every, "STEPS",
+       "Save a checkpoint every so many steps too; 0: after each epoch only", kCount},
+      {"tensorboard", "Output", &C::tensorboard, "", "Also write events for TensorBoard", kAnything},
+  };
+  return rows;
+}
+
+}  // namespace ulp

@@ -1,0 +1,29 @@
+// The loss scale of a run: which one its formats need, what its steps say to it, and what `auto` measures.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "ulp/data/loader.h"
+#include "ulp/precision/loss_scale.h"
+#include "ulp/run/config.h"
+#include "ulp/session/engine.h"
+
+namespace ulp {
+
+// What the run says, or what its formats need: gradients that do not reach as far as fp32 get a dynamic scale.
+LossScale choose_loss_scale(const RunConfig& config, std::span<const CountedTensor> tensors,
+                            const Assignment& assignment);
+LossScale choose_loss_scale(const RunConfig& config, const Engine& engine);
+
+// Whether a gradient did not fit in its format, or the loss was no finite number: what a loss scale skips a step for.
+bool gradients_overflowed(double loss, const Graph& graph, std::span<const EncodeStats> stats);
+
+// What is known of a verdict that asks the scaler to accept steps by gradients_overflowed.
+Engine::Known known_of(const LossScaler& scaler);
+
+// The factor of `auto`: the gradients of the first batches are computed, at several scales, and thrown away. The loader
+// must be sought afterwards; of the engine nothing has changed.
+double measure_loss_scale(Engine& engine, Loader& loader, uint64_t seed);
+
+}  // namespace ulp

@@ -1,0 +1,469 @@
+#include "ulp/run/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <thread>
+
+#include "ulp/base/error.h"
+#include "ulp/base/file.h"
+#include "ulp/base/parallel.h"
+#include "ulp/base/process.h"
+#include "ulp/optim/schedule.h"
+#include "ulp/run/scaling.h"
+#include "ulp/run/sensitivity.h"
+#include "ulp/run/setup.h"
+#include "ulp/runtime/registry.h"
+
+namespace ulp {
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double wall_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// Where evaluation rounds stochastically, its words are not those of the next step.
+constexpr uint64_t kEvaluationSeed = 0x6576616C75617465u;
+
+// The worst ones by name, the rest by number: all of them stand in the metrics.
+std::string promotion_text(std::span<const Promotion> promotions, uint64_t step, size_t bytes) {
+  constexpr size_t kShown = 3;
+  std::vector<Promotion> worst(promotions.begin(), promotions.end());
+  std::stable_sort(worst.begin(), worst.end(), [](const Promotion& a, const Promotion& b) {
+    return a.overflow_ratio > b.overflow_ratio;
+  });
+  std::string text;
+  for (size_t i = 0; i < std::min(kShown, worst.size()); ++i) {
+    text += fmt::format("{}{} to {} ({:.2g}% overflowed)", i == 0 ? "" : ", ", worst[i].tensor,
+                        storage_name(worst[i].to), 100 * worst[i].overflow_ratio);
+  }
+  if (worst.size() > kShown) text += fmt::format(" and {} more", worst.size() - kShown);
+  return fmt::format("step {}: promoted {}; memory {:.1f} MiB", step, text,
+                     static_cast<double>(bytes) / (1 << 20));
+}
+
+// Of the updates that were not zero, how many were cancelled.
+double share_of(const UpdateCounts& counts) {
+  return counts.updates == 0 ? 0
+                             : static_cast<double>(counts.cancelled) / static_cast<double>(counts.updates);
+}
+
+}  // namespace
+
+Trainer::Trainer(const RunConfig& config, Observer& observer) : config_(config), observer_(observer) {
+  check(config);
+  if (config.threads > 0) set_thread_count(static_cast<int>(config.threads));
+  set_ = load_dataset(config.data, data_request(config));
+  LoaderOptions train = loader_options(config, Part::train), test = loader_options(config, Part::test);
+  const bool resident = ResidentSet::possible(find_backend(config.device), set_);
+  train.images = test.images = !resident;
+  train_ = std::make_unique<Loader>(set_, Part::train, train);
+  test_ = std::make_unique<Loader>(set_, Part::test, test);
+  total_steps_ = total_steps(config, train_->batches());
+  run_ = run_text(config) + data_text(set_);
+  EngineOptions options = engine_options(config, set_);
+  options.sensitivities = [this] { return sensitivities(); };
+  engine_ = std::make_unique<Engine>(options);
+  run_ += "; formats " + assignment_digest(engine_->first_assignment());
+  plan_run(*engine_, config, train_->examples(), test_->examples());
+  scaler_ = std::make_unique<LossScaler>(choose_loss_scale(config, *engine_), train_->batches());
+  progress_.loss_scale = scaler_->state();
+  promotion_ = promotion_of(config);
+  rss_forgotten_ = forget_peak_resident();
+  rss_start_ = resident_bytes();
+  if (resident) engine_->keep_resident(set_, train, test);
+  engine_->allocate();
+}
+
+Trainer::~Trainer() = default;
+
+// Measured once: the file is the run's own from then on.
+std::vector<double> Trainer::sensitivities() {
+  const std::string file = path("sensitivity.json");
+  if (std::error_code error; std::filesystem::exists(file, error)) return load_sensitivities(file).errors;
+  observer_.on_note("measuring how much each group of tensors disturbs the gradient when it is stored low");
+  const Sensitivities measured = measure_sensitivities(config_, set_);
+  save_sensitivities(file, measured);
+  return measured.errors;
+}
+
+std::string Trainer::path(std::string_view file) const { return config_.out + "/" + std::string(file); }
+
+void Trainer::start(bool resume) {
+  const std::string last = path("last.safetensors");
+  // One that cannot be looked at is not one that is not there: the run would begin again.
+  std::error_code error;
+  const bool saved = std::filesystem::exists(last, error);
+  if (error) fail("train", "cannot read {}: {}", last, error.message());
+  if (resume && saved) load(last);
+  if (progress_.finished) return;
+  if (progress_.step == 0 && scaler_->measured())
+    scaler_->set(measure_loss_scale(*engine_, *train_, config_.seed));
+  // What may refuse comes before what changes a file.
+  open_ranges();
+  cut_metrics(path("metrics.jsonl"), progress_.step, progress_.epochs_done);
+  metrics_ = std::make_unique<MetricsFile>(path("metrics.jsonl"));
+  if (config_.tensorboard) events_ = std::make_unique<EventWriter>(config_.out);
+  const uint64_t batches = train_->batches();
+  train_->seek(static_cast<uint32_t>(progress_.step / batches), progress_.step % batches);
+
+  StartReport report;
+  report.model = config_.model;
+  report.data = config_.data;
+  report.out = config_.out;
+  report.parameters = engine_->training_plan().graph().parameters();
+  report.train_examples = train_->examples();
+  report.test_examples = test_->examples();
+  report.first_step = progress_.step;
+  report.total_steps = total_steps_;
+  report.steps_per_epoch = batches;
+  report.bytes = engine_->planned_bytes();
+  report.threads = thread_count();
+  report.state_bytes_per_parameter = engine_->bytes_per_parameter();
+  observer_.on_start(report);
+  for (const std::string& note : arithmetic_notes(config_)) observer_.on_note(note);
+  if (const unsigned cores = std::thread::hardware_concurrency();
+      cores > 0 && report.threads > static_cast<int>(cores)) {
+    observer_.on_note(fmt::format("{} threads on {} cores wait for each other: --threads {} is faster",
+                                  report.threads, cores, cores));
+  }
+}
+
+Outcome Trainer::run(bool resume, const std::atomic<bool>& stop) {
+  start(resume);
+  if (progress_.finished) return Outcome::was_finished;
+  started_ = epoch_started_ = now();
+  const uint64_t batches = train_->batches();
+  while (true) {
+    // An epoch ends after its last step, also where the run stopped between the two.
+    const bool complete = progress_.step > 0 && progress_.step > progress_.epochs_done * batches &&
+                          (progress_.step % batches == 0 || progress_.step == total_steps_);
+    if (complete && !end_epoch(stop)) return Outcome::interrupted;
+    if (progress_.step == total_steps_) break;
+    if (!step(stop)) return Outcome::interrupted;
+  }
+  finish();
+  return Outcome::finished;
+}
+
+// False where it was stopped.
+bool Trainer::step(const std::atomic<bool>& stop) {
+  if (stop) {
+    save("last.safetensors");
+    return false;
+  }
+  const double begin = now();
+  const Batch& batch = train_->next();
+  const double lr = rate(schedule_of(config_), optimizer_config(config_).lr, progress_.step,
+                         train_->batches(), total_steps_);
+  const double scale = scaler_->scale();
+  const StepState state = step_state(config_, progress_.step, progress_.updates, lr, scale);
+  const auto verdict = [&](double loss, const Graph& graph, std::span<const EncodeStats> stats) {
+    return scaler_->accept(gradients_overflowed(loss, graph, stats));
+  };
+  const BatchResult result = engine_->train(state, examples_of(batch), verdict, known_of(*scaler_));
+  std::vector<Promotion> promotions;
+  if (promotion_) {
+    promotions = overflowing(engine_->graph(), engine_->stats(), engine_->elements(), *promotion_,
+                             engine_->assignment());
+  }
+  const size_t count = batch.count();
+  ++progress_.step;
+  progress_.updates += result.updated ? 1 : 0;
+  progress_.loss_scale = scaler_->state();
+  progress_.epoch_loss += result.loss;
+  progress_.epoch_correct += result.correct;
+  progress_.epoch_examples += count;
+  epoch_examples_here_ += count;
+  const double here = static_cast<double>(count) / std::max(now() - begin, 1e-9);
+  rate_ = rate_ == 0 ? here : 0.9 * rate_ + 0.1 * here;
+  if (!rss_forgotten_) rss_peak_ = std::max(rss_peak_, resident_bytes());
+
+  StepReport report;
+  report.step = progress_.step;
+  report.total_steps = total_steps_;
+  report.steps_per_epoch = train_->batches();
+  report.epoch = (progress_.step - 1) / report.steps_per_epoch + 1;
+  report.step_in_epoch = (progress_.step - 1) % report.steps_per_epoch + 1;
+  report.loss = result.loss / static_cast<double>(count);
+  report.lr = lr;
+  report.scale = scale;
+  report.skipped = !result.updated;
+  report.epoch_loss = progress_.epoch_loss / static_cast<double>(progress_.epoch_examples);
+  report.epoch_accuracy =
+      static_cast<double>(progress_.epoch_correct) / static_cast<double>(progress_.epoch_examples);
+  report.examples_per_second = rate_;
+  report.memory_bytes = engine_->memory().in_use();
+  UpdateCounts lost;
+  for (const UpdateCounts& counts : engine_->updates()) lost.merge(counts);
+  report.cancelled = share_of(lost);
+  const bool epoch_ends = progress_.step % train_->batches() == 0 || progress_.step == total_steps_;
+  Json line = {
+      {"event", "step"},       {"step", report.step},       {"loss", report.loss},          {"lr", report.lr},
+      {"scale", report.scale}, {"skipped", report.skipped}, {"cancelled", report.cancelled}};
+  // By weight once an epoch: all steps would fill the disk.
+  if (epoch_ends) line["cancelled_by_weight"] = cancelled_by_weight();
+  metrics_->write(line);
+  if (events_) {
+    events_->scalar("train/loss", report.step, static_cast<float>(report.loss), wall_time());
+    events_->scalar("train/lr", report.step, static_cast<float>(report.lr), wall_time());
+    events_->scalar("train/cancelled", report.step, static_cast<float>(report.cancelled), wall_time());
+  }
+  if (ranges_)
+    ranges_->write(range_record(report), total_steps_, !promotions.empty() || !std::isfinite(report.loss));
+  observer_.on_step(report);
+  if (!promotions.empty()) promote(promotions);
+  if (!std::isfinite(report.loss)) {
+    observer_.on_note(fmt::format("the loss of step {} is {}", report.step, report.loss));
+    report_trouble();
+  }
+  if (scaler_->stuck()) {
+    save("last.safetensors");
+    report_trouble();
+    fail("train",
+         "the gradients of {} steps in a row overflowed, the last at a loss scale of {}: choose a lower "
+         "--lr, a smaller "
+         "--loss-scale, or formats with more range",
+         LossScaler::kMaxSkips, scale);
+  }
+  if (config_.checkpoint_every > 0 && progress_.step % static_cast<uint64_t>(config_.checkpoint_every) == 0 &&
+      !epoch_ends) {
+    save("last.safetensors");
+  }
+  return true;
+}
+
+Json Trainer::cancelled_by_weight() const {
+  Json weights = Json::object();
+  for (size_t i = 0; i < engine_->updates().size(); ++i) {
+    const TensorInfo& tensor = engine_->graph().tensors()[i];
+    if (tensor.kind == Kind::weight) weights[tensor.name] = share_of(engine_->updates()[i]);
+  }
+  return weights;
+}
+
+void Trainer::open_ranges() {
+  const Graph& graph = engine_->graph();
+  std::vector<RangedTensor> tensors;
+  const Assignment& first = engine_->first_assignment();
+  for (const CountedTensor& tensor : engine_->counted()) {
+    const Storage storage = first.storage_of(tensor.name);
+    const TensorId id = graph.find(tensor.name);
+    if (is_fp32(storage) || !id) continue;
+    ranged_.push_back(id);
+    tensors.push_back({tensor.name, tensor.kind, tensor.elements, storage_name(storage),
+                       storage_name(first.high_of(tensor.name))});
+  }
+  if (tensors.empty()) return;
+  const RangedModel model{engine_->model().image, engine_->model().classes};
+  ranges_ = std::make_unique<RangeFile>(path("ranges.bin"), model, tensors, progress_.step);
+}
+
+RangeRecord Trainer::range_record(const StepReport& report) const {
+  RangeRecord record;
+  record.step = report.step;
+  record.loss = report.loss;
+  record.scale = report.scale;
+  record.skipped = report.skipped;
+  for (const TensorId id : ranged_) {
+    const auto at = static_cast<size_t>(id.index);
+    record.tensors.push_back(tensor_range(engine_->stats()[at], engine_->elements()[at]));
+  }
+  return record;
+}
+
+void Trainer::promote(std::span<const Promotion> promotions) {
+  Assignment assignment = engine_->assignment();
+  for (const Promotion& promotion : promotions) assignment.promote(promotion.tensor);
+  try {
+    engine_->set_assignment(std::move(assignment));
+  } catch (const std::exception&) {
+    // More memory than there is. What was trained is not lost; the resumed run promotes after its next step. Weights that
+    // were to be stored otherwise may be half-way: there the last checkpoint must do.
+    if (!engine_->weights_follow()) save("last.safetensors");
+    throw;
+  }
+  for (const Promotion& promotion : promotions) {
+    progress_.promoted.push_back(promotion.tensor);
+    metrics_->write({{"event", "promote"},
+                     {"step", progress_.step},
+                     {"tensor", promotion.tensor},
+                     {"from", storage_name(promotion.from)},
+                     {"to", storage_name(promotion.to)},
+                     {"overflow_ratio", promotion.overflow_ratio}});
+  }
+  observer_.on_note(promotion_text(promotions, progress_.step, engine_->memory().in_use()));
+}
+
+void Trainer::report_trouble() {
+  if (troubled_ || !ranges_) return;
+  troubled_ = true;
+  observer_.on_trouble(config_.out);
+}
+
+bool Trainer::end_epoch(const std::atomic<bool>& stop) {
+  const double trained = now() - epoch_started_;
+  Evaluation evaluation;
+  if (!evaluate_all(&stop, evaluation)) {
+    save("last.safetensors");
+    return false;
+  }
+  EpochReport report;
+  report.epoch = progress_.epochs_done + 1;
+  report.step = progress_.step;
+  report.train_loss = progress_.epoch_loss / static_cast<double>(progress_.epoch_examples);
+  report.train_acc =
+      static_cast<double>(progress_.epoch_correct) / static_cast<double>(progress_.epoch_examples);
+  report.test_loss = evaluation.loss;
+  report.test_acc = evaluation.accuracy;
+  report.narrow = !engine_->computes_in_fp32();
+  report.test_acc_fp32 = evaluation.accuracy_fp32;
+  report.low_ratio = engine_->low_ratio();
+  report.peak_bytes = engine_->memory().peak();
+  report.seconds = now() - epoch_started_;
+  report.examples_per_second = static_cast<double>(epoch_examples_here_) / std::max(trained, 1e-9);
+  report.best = report.test_acc > progress_.best_test_acc || progress_.epochs_done == 0;
+  metrics_->write({{"event", "epoch"},
+                   {"epoch", report.epoch},
+                   {"train_loss", report.train_loss},
+                   {"train_acc", report.train_acc},
+                   {"test_loss", report.test_loss},
+                   {"test_acc", report.test_acc},
+                   {"test_acc_fp32", report.test_acc_fp32},
+                   {"low_ratio", report.low_ratio},
+                   {"peak_bytes", report.peak_bytes},
+                   {"seconds", report.seconds},
+                   {"examples_per_second", report.examples_per_second}});
+  if (events_) {
+    events_->scalar("train/accuracy", report.step, static_cast<float>(report.train_acc), wall_time());
+    events_->scalar("test/loss", report.step, static_cast<float>(report.test_loss), wall_time());
+    events_->scalar("test/accuracy", report.step, static_cast<float>(report.test_acc), wall_time());
+    events_->scalar("test/accuracy-fp32", report.step, static_cast<float>(report.test_acc_fp32), wall_time());
+    events_->flush();
+  }
+  progress_.epochs_done = report.epoch;
+  progress_.epoch_loss = 0;
+  progress_.epoch_correct = progress_.epoch_examples = 0;
+  progress_.final_test_acc = report.test_acc;
+  progress_.best_test_acc = report.best ? report.test_acc : progress_.best_test_acc;
+  progress_.finished = progress_.step == total_steps_;
+  observer_.on_epoch(report);
+  if (report.best) save("best.safetensors");
+  // The last one after all else of the epoch: a run killed before it does the epoch's end again.
+  if (!progress_.finished) save("last.safetensors");
+  epoch_started_ = now();
+  epoch_examples_here_ = 0;
+  return true;
+}
+
+void Trainer::finish() {
+  if (rss_forgotten_) rss_peak_ = peak_resident_bytes();
+  DoneReport report;
+  report.best_test_acc = progress_.best_test_acc;
+  report.final_test_acc = progress_.final_test_acc;
+  report.peak_bytes = engine_->memory().peak();
+  report.planned_peak_bytes = engine_->planned_peak_bytes();
+  report.rss_start_bytes = rss_start_;
+  report.rss_peak_bytes = rss_peak_;
+  report.seconds = now() - started_;
+  metrics_->write({{"event", "done"},
+                   {"best_test_acc", report.best_test_acc},
+                   {"final_test_acc", report.final_test_acc},
+                   {"peak_bytes", report.peak_bytes},
+                   {"planned_peak_bytes", report.planned_peak_bytes},
+                   {"rss_start_bytes", report.rss_start_bytes},
+                   {"rss_peak_bytes", report.rss_peak_bytes},
+                   {"seconds", report.seconds}});
+  // Only now is the run finished: killed before, it writes the line again.
+  progress_.finished = true;
+  save("last.safetensors");
+  observer_.on_done(report);
+}
+
+bool Trainer::evaluate_all(const std::atomic<bool>* stop, Evaluation& result) {
+  test_->seek(0, 0);
+  StepState state;
+  state.seed = config_.seed ^ kEvaluationSeed;
+  state.step = static_cast<uint32_t>(progress_.step);
+  double loss = 0;
+  uint64_t correct = 0, correct_fp32 = 0;
+  size_t done = 0;
+  const bool same = engine_->computes_in_fp32();
+  for (uint64_t i = 0; i < test_->batches(); ++i) {
+    if (stop != nullptr && *stop) return false;
+    const Batch& batch = test_->next();
+    const BatchResult part = engine_->evaluate(state, examples_of(batch));
+    loss += part.loss;
+    correct += part.correct;
+    correct_fp32 += same ? part.correct : engine_->evaluate_fp32(state, examples_of(batch)).correct;
+    done += batch.count();
+    observer_.on_evaluate(done, test_->examples());
+  }
+  result.loss = loss / static_cast<double>(test_->examples());
+  result.accuracy = static_cast<double>(correct) / static_cast<double>(test_->examples());
+  result.accuracy_fp32 = static_cast<double>(correct_fp32) / static_cast<double>(test_->examples());
+  return true;
+}
+
+Evaluation Trainer::evaluate(const std::string& which) {
+  load(path(which + ".safetensors"));
+  Evaluation result;
+  evaluate_all(nullptr, result);
+  return result;
+}
+
+void Trainer::load(const std::string& file) {
+  progress_ = load_checkpoint(file, run_, [&](const RunProgress& progress) -> State& {
+    Assignment assignment = engine_->assignment();
+    for (const std::string& name : progress.promoted) {
+      if (!assignment.promote(name))
+        fail("checkpoint", "{} has promoted '{}', which is not low here", file, name);
+    }
+    if (!progress.promoted.empty()) engine_->set_assignment(std::move(assignment));
+    return engine_->state();
+  });
+  scaler_->restore(progress_.loss_scale);
+}
+
+void Trainer::save(std::string_view file) {
+  save_checkpoint(path(file), run_, engine_->state(), progress_);
+  observer_.on_checkpoint(path(file), progress_.step);
+}
+
+Outcome train(const RunConfig& config, bool resume, Observer& observer, const std::atomic<bool>& stop) {
+  check(config);
+  namespace fs = std::filesystem;
+  const fs::path folder(config.out);
+  if (!resume) {
+    std::error_code error;
+    for (const char* file : {"last.safetensors", "metrics.jsonl"}) {
+      // A path that leads nowhere fails below, where the folder is made.
+      if (fs::exists(folder / file, error)) {
+        fail("train",
+             "{} holds a run already: go on with it by --resume {}, or name another folder with --out",
+             config.out, config.out);
+      }
+    }
+    fs::create_directories(folder, error);
+    if (error) fail("train", "cannot make the folder {}: {}", config.out, error.message());
+    // Of a run that never began: another configuration would measure something else.
+    fs::remove(folder / "sensitivity.json", error);
+    const std::string text = config_text(config);
+    write_file_atomically((folder / "config.toml").string(), text);
+  }
+  const std::string file = (folder / "config.toml").string(), last = (folder / "last.safetensors").string();
+  const FileLock lock(file);
+  if (!lock.held()) fail("train", "another process is training in {}: stop it first", config.out);
+  // Asked before the data is looked for, which may be gone by now.
+  if (std::error_code error; resume && fs::exists(last, error) && checkpoint_finished(last, run_text(config)))
+    return Outcome::was_finished;
+  Trainer trainer(config, observer);
+  return trainer.run(resume, stop);
+}
+
+}  // namespace ulp

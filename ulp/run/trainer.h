@@ -1,0 +1,95 @@
+// A training run: data, engine, evaluation each epoch, checkpoints, metrics. Everything that decides a bit follows from the configuration;
+// a run that was stopped anywhere and resumed ends with the weights of one that was not.
+//
+// In the run's folder: config.toml (before anything else), metrics.jsonl, last.safetensors, best.safetensors,
+// ranges.bin where tensors are narrow, sensitivity.json where the policy measured it, and events.* with --tensorboard.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ulp/data/dataset.h"
+#include "ulp/data/loader.h"
+#include "ulp/io/metrics.h"
+#include "ulp/io/tensorboard.h"
+#include "ulp/precision/promotion.h"
+#include "ulp/run/checkpoint.h"
+#include "ulp/run/config.h"
+#include "ulp/run/observer.h"
+#include "ulp/run/ranges.h"
+#include "ulp/session/engine.h"
+
+namespace ulp {
+
+enum class Outcome : uint8_t { finished, interrupted, was_finished };
+
+struct Evaluation {
+  double loss = 0, accuracy = 0;  // in the run's formats
+  double accuracy_fp32 = 0;       // computed in fp32
+};
+
+class Trainer {
+ public:
+  // Loads the data, makes the plans. Throws an Error for a configuration that cannot be followed.
+  Trainer(const RunConfig& config, Observer& observer);
+  ~Trainer();
+
+  // From the start, or from where the run's last checkpoint stands. `stop` ends it after the step that is running, with a
+  // checkpoint. Throws an Error if a file cannot be written; what was saved before stays.
+  Outcome run(bool resume, const std::atomic<bool>& stop);
+
+  // Of a checkpoint in the run's folder: "last" or "best".
+  Evaluation evaluate(const std::string& which);
+
+  Engine& engine() { return *engine_; }
+  const RunProgress& progress() const { return progress_; }
+  const Loader& loader() const { return *train_; }
+
+ private:
+  std::string path(std::string_view file) const;
+  std::vector<double> sensitivities();
+  void start(bool resume);
+  bool step(const std::atomic<bool>& stop);
+  void open_ranges();
+  RangeRecord range_record(const StepReport& report) const;
+  Json cancelled_by_weight() const;
+  void promote(std::span<const Promotion> promotions);
+  void report_trouble();
+  bool end_epoch(const std::atomic<bool>& stop);
+  bool evaluate_all(const std::atomic<bool>* stop, Evaluation& result);
+  void load(const std::string& file);
+  void save(std::string_view file);
+  void finish();
+
+  const RunConfig config_;
+  Observer& observer_;
+  ImageSet set_;
+  std::unique_ptr<Loader> train_, test_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<MetricsFile> metrics_;
+  std::unique_ptr<EventWriter> events_;
+  std::unique_ptr<RangeFile> ranges_;
+  std::vector<TensorId> ranged_;  // whose ranges it has
+  std::string run_;               // what its checkpoints must be of
+  uint64_t total_steps_ = 0;
+  size_t rss_start_ = 0, rss_peak_ = 0;
+  bool rss_forgotten_ = false;
+  RunProgress progress_;
+  std::optional<double> promotion_;  // its threshold
+  bool troubled_ = false;            // said already
+  std::unique_ptr<LossScaler> scaler_;
+  // Of this process: a checkpoint knows no time, so that equal runs write equal files.
+  double started_ = 0, epoch_started_ = 0;
+  uint64_t epoch_examples_here_ = 0;  // since epoch_started_
+  double rate_ = 0;                   // examples a second, smoothed
+};
+
+// The checks and files of a new run or a resumed one around Trainer: refuses a folder that holds a run already, writes
+// config.toml first. A folder without a checkpoint resumes from step 0; a finished run is left alone.
+Outcome train(const RunConfig& config, bool resume, Observer& observer, const std::atomic<bool>& stop);
+
+}  // namespace ulp

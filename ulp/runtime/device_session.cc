@@ -1,0 +1,278 @@
+#include "ulp/runtime/device_session.h"
+#include "ulp/runtime/run_step.h"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <type_traits>
+#include <utility>
+
+#include "ulp/base/error.h"
+#include "ulp/graph/format.h"
+#include "ulp/graph/ops/source.h"
+
+namespace ulp {
+namespace {
+
+static_assert(std::is_trivially_copyable_v<StepState> && std::is_trivially_copyable_v<EncodeStats> &&
+              std::is_trivially_copyable_v<UpdateCounts>);
+
+// Results up to this size come back with every run.
+constexpr size_t kSmallResult = 4096;
+
+bool is_source(const Node& node) { return node.op == &kInput || node.op == &kIndices || node.op == &kTarget; }
+
+size_t at(TensorId id) { return static_cast<size_t>(id.index); }
+
+}  // namespace
+
+Remote::Layout::Layout(const Plan& plan) {
+  const Graph& graph = plan.graph();
+  size_t offset = 0;
+  const auto book = [&](size_t bytes) {
+    const size_t begin = offset;
+    offset += aligned_bytes(bytes);
+    return begin;
+  };
+  for (const Node& node : graph.nodes()) {
+    if (is_source(node))
+      most_examples = std::max(most_examples, static_cast<size_t>(graph[node.out[0]].shape[0]));
+  }
+  // What goes in, then what comes out; the step's numbers do both.
+  examples = book(sizeof(uint32_t) * (1 + most_examples));
+  state = book(sizeof(StepState));
+  stats = book(sizeof(EncodeStats) * graph.tensor_count());
+  update_stats = book(sizeof(EncodeStats) * graph.tensor_count());
+  updates = book(sizeof(UpdateCounts) * graph.tensor_count());
+  end = offset;
+  for (const Node& node : graph.nodes()) {
+    if (!is_source(node)) continue;
+    const size_t bytes = sizeof(float) * graph[node.out[0]].elements();
+    feeds.push_back({node.out[0], bytes, book(bytes)});
+  }
+  device_bytes = offset;
+  for (const TensorId id : plan.results()) {
+    const TensorInfo& tensor = graph[id];
+    const size_t bytes = sizeof(float) * tensor.elements();
+    const bool fp32 = tensor.element == Element::real && is_fp32(plan.formats()[at(id)].storage);
+    if (fp32 && bytes <= kSmallResult) results.push_back({id, bytes, book(bytes)});
+  }
+  staging_bytes = offset;
+}
+
+size_t Remote::bytes(const Plan& plan) {
+  return device_of(plan.backend()).on_host() ? 0 : Layout(plan).device_bytes;
+}
+
+Remote::Remote(const Plan& plan, Memory& memory)
+    : plan_(plan),
+      memory_(memory),
+      device_(memory.device()),
+      layout_(plan),
+      block_(memory.allocate(layout_.device_bytes)),
+      staging_(device_.allocate_staging(layout_.staging_bytes)),
+      feeds_(plan.graph().tensor_count()) {
+  std::memset(staging_, 0, layout_.staging_bytes);
+  for (const Copied& feed : layout_.feeds) feeds_[at(feed.id)] = block_.data() + feed.offset;
+}
+
+Remote::~Remote() { device_.release_staging(staging_, layout_.staging_bytes); }
+
+void Remote::bind(std::span<uint8_t* const> data, uint8_t* arena) {
+  recordings_.clear();
+  data_.assign(data.begin(), data.end());
+  arena_ = arena;
+}
+
+void Remote::set_filler(Filler filler) {
+  recordings_.clear();
+  filler_ = std::move(filler);
+}
+
+void Remote::set_found_inf(std::unique_ptr<Task> judge) {
+  if (judge != nullptr && judge->workspace() > 0) throw std::logic_error("a judge has no workspace");
+  recordings_.clear();
+  found_inf_ = std::move(judge);
+}
+
+void Remote::time_steps(StepClock* clock) {
+  recordings_.clear();
+  clock_ = clock;
+}
+
+bool Remote::has_place_for_check(const Plan& plan) {
+  return std::is_sorted(plan.steps().begin(), plan.steps().end(), [](const PlanStep& a, const PlanStep& b) {
+    return (a.phase >= Phase::recompute) < (b.phase >= Phase::recompute);
+  });
+}
+
+void Remote::set_examples(uint32_t epoch, std::span<const uint32_t> examples) {
+  if (examples.size() > layout_.most_examples) throw std::logic_error("more examples than the plan is for");
+  uint8_t* to = staging_ + layout_.examples;
+  std::memcpy(to, &epoch, sizeof epoch);
+  std::memcpy(to + sizeof epoch, examples.data(), examples.size_bytes());
+}
+
+void Remote::run(const Sequence& sequence, const StepState& state, std::span<const void* const> feeds) {
+  std::memcpy(staging_ + layout_.state, &state, sizeof state);
+  if (sequence.first == Phase::forward && !sequence.filled) {
+    for (const Copied& feed : layout_.feeds) {
+      const void* from = feeds[at(feed.id)];
+      if (from == nullptr)
+        fail("backend", "nothing is fed to '{}'", plan_.graph()[plan_.graph()[feed.id].producer].name);
+      std::memcpy(staging_ + feed.offset, from, feed.bytes);
+    }
+  }
+  if (clock_ != nullptr) recordings_.clear();
+  std::unique_ptr<Recording>& recording = recordings_[sequence];
+  if (recording == nullptr) {
+    recording = device_.record([this, sequence](Stream stream) { enqueue(sequence, stream); });
+  }
+  recording->launch();
+  device_.wait();
+}
+
+void Remote::copy_in(const Sequence& sequence, Stream stream) {
+  const bool forward = sequence.first == Phase::forward;
+  const size_t from = forward && sequence.filled ? layout_.examples : layout_.state;
+  device_.copy_async(block_.data() + from, staging_ + from, layout_.stats - from, stream);
+  if (forward && sequence.filled) {
+    filler_(stream, feed_of(Element::real), feed_of(Element::int32), block_.data() + layout_.examples);
+  } else if (forward) {
+    for (const Copied& feed : layout_.feeds)
+      device_.copy_async(block_.data() + feed.offset, staging_ + feed.offset, feed.bytes, stream);
+  }
+  if (sequence.clears)
+    device_.clear_async(block_.data() + layout_.stats, layout_.end - layout_.stats, stream);
+}
+
+void Remote::copy_out(size_t from, size_t to, Stream stream) {
+  device_.copy_async(staging_ + from, block_.data() + from, to - from, stream);
+}
+
+void Remote::enqueue(const Sequence& sequence, Stream stream) {
+  copy_in(sequence, stream);
+  RunContext context;
+  context.data = data_;
+  context.feeds = feeds_;
+  context.state = reinterpret_cast<const StepState*>(block_.data() + layout_.state);
+  context.updates = reinterpret_cast<UpdateCounts*>(block_.data() + layout_.updates);
+  context.stream = stream;
+  auto* stats = reinterpret_cast<EncodeStats*>(block_.data() + layout_.stats);
+  auto* update_stats = reinterpret_cast<EncodeStats*>(block_.data() + layout_.update_stats);
+  // Where the sequence goes on past a judgement, what is made again after it reports nothing of its own.
+  const bool cut = sequence.first < Phase::recompute && has_place_for_check(plan_);
+  bool before = cut;
+  const auto in_sequence = [&](const PlanStep& step) {
+    return step.phase >= sequence.first && step.phase <= sequence.last;
+  };
+  // Steps that run beside those after them, and what marks their ends.
+  std::vector<std::pair<int, std::shared_ptr<void>>> beside;
+  const auto wait_until = [&](int number) {
+    std::erase_if(beside, [&](const auto& open) {
+      if (open.first > number) return false;
+      device_.wait_for(open.second, stream);
+      return true;
+    });
+  };
+  // While steps are timed what is prepared counts for the first that needs it: that step, and the one that prepares.
+  std::map<size_t, size_t> timed;
+  const auto all = static_cast<int>(plan_.steps().size());
+  const auto judge = [&] {
+    wait_until(all);
+    context.stats = stats;
+    context.workspace = nullptr;
+    context.prepared = nullptr;
+    if (sequence.judged) found_inf_->run(context);
+    before = false;
+    // Updates need not wait for what is copied, unless something is made again before them, which would change it.
+    const bool changes = std::any_of(plan_.steps().begin(), plan_.steps().end(), [&](const PlanStep& step) {
+      return in_sequence(step) && step.phase >= Phase::recompute && step.phase < Phase::update;
+    });
+    const bool aside = !changes && clock_ == nullptr;
+    const Stream to = aside ? device_.side_stream(stream) : stream;
+    copy_out(layout_.state, layout_.update_stats, to);
+    copy_results(true, to);
+    if (aside) beside.emplace_back(all, device_.mark(to));
+  };
+  for (const PlanStep& step : plan_.steps()) {
+    if (!in_sequence(step) || step.merged) continue;
+    if (before && step.phase >= Phase::recompute) judge();
+    context.stats = step.phase == Phase::update ? update_stats : stats;
+    const auto number = static_cast<size_t>(&step - plan_.steps().data());
+    wait_until(static_cast<int>(number));
+    if (step.preparation != nullptr) {
+      const int needed = step.prepares.front();
+      const bool aside = clock_ == nullptr && needed > static_cast<int>(number);
+      if (clock_ != nullptr) {
+        timed.emplace(static_cast<size_t>(needed), number);
+      } else {
+        if (aside) context.stream = device_.side_stream(stream);
+        prepare_step(plan_, number, arena_, context);
+        if (aside) beside.emplace_back(needed, device_.mark(context.stream));
+        context.stream = stream;
+      }
+    }
+    if (clock_ == nullptr && step.live_until > static_cast<int>(number) + 1) {
+      context.stream = device_.side_stream(stream);
+      run_task(plan_, number, arena_, context);
+      beside.emplace_back(step.live_until, device_.mark(context.stream));
+      context.stream = stream;
+      continue;
+    }
+    if (clock_ != nullptr) clock_->begin(number, stream);
+    if (const auto late = timed.find(number); late != timed.end())
+      prepare_step(plan_, late->second, arena_, context);
+    run_task(plan_, number, arena_, context);
+    if (clock_ != nullptr) clock_->end(number, stream);
+  }
+  if (before) judge();
+  wait_until(all);
+  copy_out(cut ? layout_.update_stats : layout_.state, layout_.end, stream);
+  if (!cut) copy_results(true, stream);
+  copy_results(false, stream);
+}
+
+// Those that are made before a judgement, or the others.
+void Remote::copy_results(bool early, Stream stream) {
+  for (const Copied& result : layout_.results) {
+    const NodeId producer = plan_.graph()[result.id].producer;
+    const bool is_early = producer && plan_.graph()[producer].phase < Phase::recompute;
+    if (is_early == early)
+      device_.copy_async(staging_ + result.offset, data_[at(result.id)], result.bytes, stream);
+  }
+}
+
+uint8_t* Remote::feed_of(Element element) const {
+  for (const Copied& feed : layout_.feeds) {
+    if (plan_.graph()[feed.id].element == element) return block_.data() + feed.offset;
+  }
+  return nullptr;
+}
+
+std::span<EncodeStats> Remote::stats() const {
+  return {reinterpret_cast<EncodeStats*>(staging_ + layout_.stats), plan_.graph().tensor_count()};
+}
+
+std::span<EncodeStats> Remote::update_stats() const {
+  return {reinterpret_cast<EncodeStats*>(staging_ + layout_.update_stats), plan_.graph().tensor_count()};
+}
+
+std::span<UpdateCounts> Remote::updates() const {
+  return {reinterpret_cast<UpdateCounts*>(staging_ + layout_.updates), plan_.graph().tensor_count()};
+}
+
+bool Remote::skipped() const {
+  StepState state;
+  std::memcpy(&state, staging_ + layout_.state, sizeof state);
+  return state.skip != 0;
+}
+
+const float* Remote::result(TensorId id) const {
+  for (const Copied& result : layout_.results) {
+    if (result.id == id) return reinterpret_cast<const float*>(staging_ + result.offset);
+  }
+  return nullptr;
+}
+
+}  // namespace ulp

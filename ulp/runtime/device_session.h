@@ -1,0 +1,107 @@
+// What an executor keeps on a device that is not the host, and how it works there. The step's numbers, range events and feeds
+// have a block of the device's memory, and staging memory on the host that mirrors it. A sequence of phases is
+// recorded once, from copying in to copying out, and then launched whenever it is asked for.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "ulp/backend/step_clock.h"
+#include "ulp/plan/plan.h"
+#include "ulp/tensor/memory.h"
+
+namespace ulp {
+
+// Fills the feeds on the device, in the stream. `examples` are the epoch and then the numbers of the examples, each a uint32,
+// in the device's memory.
+using Filler = std::function<void(Stream stream, uint8_t* images, uint8_t* labels, const uint8_t* examples)>;
+
+class Remote {
+ public:
+  // Of the device's memory; 0 where the plan's device is the host.
+  static size_t bytes(const Plan& plan);
+
+  // Plan and memory must outlive it.
+  Remote(const Plan& plan, Memory& memory);
+  ~Remote();
+  Remote(const Remote&) = delete;
+  Remote& operator=(const Remote&) = delete;
+
+  Memory& memory() const { return memory_; }
+
+  // Where tensors are, by tensor. All that is recorded is forgotten.
+  void bind(std::span<uint8_t* const> data, uint8_t* arena);
+  // What makes feeds there where they are not copied. All that is recorded is forgotten.
+  void set_filler(Filler filler);
+  // What decides on the device whether a step counts; null: nothing.
+  void set_found_inf(std::unique_ptr<Task> judge);
+  // Whether all steps that make gradients come before all that use them: not where updates run among the rest.
+  static bool has_place_for_check(const Plan& plan);
+
+  // While steps are timed a sequence is recorded anew for every run. Null: they are not.
+  void time_steps(StepClock* clock);
+
+  struct Sequence {
+    Phase first = Phase::forward, last = Phase::update;
+    bool clears = false;  // the range events, first
+    bool judged = false;
+    bool filled = false;  // feeds are made on the device
+    auto operator<=>(const Sequence&) const = default;
+  };
+  // Feeds by tensor: what sources read if the sequence has a forward phase and is not filled. Done when it returns.
+  void run(const Sequence& sequence, const StepState& state, std::span<const void* const> feeds);
+
+  // What the filler finds in the next run.
+  void set_examples(uint32_t epoch, std::span<const uint32_t> examples);
+
+  // As they were after the last run; in one that has steps on either side of a judgement range events are those of it.
+  std::span<EncodeStats> stats() const;
+  std::span<EncodeStats> update_stats() const;
+  std::span<UpdateCounts> updates() const;
+  bool skipped() const;
+  // Null where the tensor is no result that is copied out: it is not fp32, or large.
+  const float* result(TensorId id) const;
+
+ private:
+  struct Copied {
+    TensorId id;
+    size_t bytes, offset;
+  };
+  // Offsets in the block and in its mirror. The results are in the mirror alone.
+  struct Layout {
+    explicit Layout(const Plan& plan);
+    size_t most_examples = 0;
+    size_t examples = 0, state = 0, stats = 0, update_stats = 0, updates = 0, end = 0;
+    std::vector<Copied> feeds;
+    size_t device_bytes = 0;
+    std::vector<Copied> results;
+    size_t staging_bytes = 0;
+  };
+
+  void enqueue(const Sequence& sequence, Stream stream);
+  void copy_in(const Sequence& sequence, Stream stream);
+  void copy_out(size_t from, size_t to, Stream stream);
+  void copy_results(bool early, Stream stream);
+  uint8_t* feed_of(Element element) const;
+
+  const Plan& plan_;
+  Memory& memory_;
+  Device& device_;
+  const Layout layout_;
+  Block block_;
+  uint8_t* staging_ = nullptr;
+  std::vector<uint8_t*> data_;
+  std::vector<const void*> feeds_;  // in the block
+  uint8_t* arena_ = nullptr;
+  StepClock* clock_ = nullptr;
+  Filler filler_;
+  std::unique_ptr<Task> found_inf_;
+  std::map<Sequence, std::unique_ptr<Recording>> recordings_;
+};
+
+}  // namespace ulp

@@ -1,0 +1,177 @@
+#include "ulp/runtime/executor.h"
+#include "ulp/runtime/run_step.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "ulp/tensor/stored.h"
+
+namespace ulp {
+
+Executor::Executor(const Plan& plan)
+    : plan_(plan),
+      device_(device_of(plan.backend())),
+      data_(plan.graph().tensor_count()),
+      feeds_(plan.graph().tensor_count()) {
+  if (!device_.on_host()) return;
+  own_stats_.resize(data_.size());
+  own_update_stats_.resize(data_.size());
+  own_updates_.resize(data_.size());
+  stats_ = own_stats_;
+  update_stats_ = own_update_stats_;
+  updates_ = own_updates_;
+}
+
+void Executor::bind(const State& state, uint8_t* arena) {
+  arena_ = arena;
+  const Graph& graph = plan_.graph();
+  for (size_t i = 0; i < data_.size(); ++i) {
+    const TensorPlace& place = plan_.place(TensorId{static_cast<int32_t>(i)});
+    switch (place.home) {
+      case Home::nowhere:
+        data_[i] = nullptr;
+        break;
+      case Home::state:
+        data_[i] = state.find(graph[place.root].name).block.data();
+        break;
+      case Home::step:
+        data_[i] = arena + place.offset;
+        break;
+    }
+  }
+  if (device_.on_host()) return;
+  if (&state.memory().device() != &device_) throw std::logic_error("the state is on another device");
+  if (remote_ == nullptr || &remote_->memory() != &state.memory()) {
+    remote_.reset();
+    remote_ = std::make_unique<Remote>(plan_, state.memory());
+    stats_ = remote_->stats();
+    update_stats_ = remote_->update_stats();
+    updates_ = remote_->updates();
+    remote_->set_filler(filler_);
+    remote_->time_steps(clock_);
+    make_found_inf();
+  }
+  remote_->bind(data_, arena);
+}
+
+void Executor::feed(TensorId source, const void* values) {
+  feeds_[static_cast<size_t>(source.index)] = values;
+  filled_ = false;
+}
+
+Remote& Executor::remote() const {
+  if (remote_ == nullptr) throw std::logic_error("there is no device, or nothing is bound to it");
+  return *remote_;
+}
+
+void Executor::set_filler(Filler filler) {
+  filler_ = std::move(filler);
+  filled_ = false;
+  if (remote_ != nullptr) remote_->set_filler(filler_);
+}
+
+void Executor::feed_examples(uint32_t epoch, std::span<const uint32_t> examples) {
+  if (filler_ == nullptr) throw std::logic_error("nothing makes feeds of examples");
+  remote().set_examples(epoch, examples);
+  filled_ = true;
+}
+
+void Executor::clear_stats() {
+  std::fill(stats_.begin(), stats_.end(), EncodeStats{});
+  std::fill(update_stats_.begin(), update_stats_.end(), EncodeStats{});
+  std::fill(updates_.begin(), updates_.end(), UpdateCounts{});
+  clears_ = true;
+}
+
+void Executor::time_steps(StepClock* clock) {
+  clock_ = clock;
+  if (remote_ != nullptr) remote_->time_steps(clock);
+}
+
+void Executor::check_overflow_of(TensorId sums) {
+  sums_ = sums;
+  checked_ =
+      !device_.on_host() && plan_.backend().make_found_inf != nullptr && Remote::has_place_for_check(plan_);
+  if (remote_ != nullptr) make_found_inf();
+}
+
+void Executor::make_found_inf() {
+  if (!checked_) return;
+  std::vector<TensorId> gradients;
+  for (size_t i = 0; i < plan_.graph().tensor_count(); ++i) {
+    const TensorInfo& tensor = plan_.graph().tensors()[i];
+    if (is_gradient(tensor.kind) && !tensor.twin) gradients.push_back({static_cast<int32_t>(i)});
+  }
+  remote_->set_found_inf(plan_.backend().make_found_inf(plan_.context(), gradients, sums_));
+}
+
+void Executor::run(const StepState& state, bool update) {
+  clear_stats();
+  run(state, Phase::forward, update ? Phase::update : Phase::backward);
+}
+
+void Executor::run(const StepState& state, Phase first, Phase last) {
+  if (!device_.on_host()) {
+    run_remote(state, first, last, false);
+    return;
+  }
+  RunContext context;
+  context.data = data_;
+  context.feeds = feeds_;
+  context.state = &state;
+  context.updates = updates_.data();
+  for (const PlanStep& step : plan_.steps()) {
+    if (step.phase < first || step.phase > last || step.merged) continue;
+    context.stats = (step.phase == Phase::update ? update_stats_ : stats_).data();
+    const auto number = static_cast<size_t>(&step - plan_.steps().data());
+    if (clock_ != nullptr) clock_->begin(number, nullptr);
+    run_step(plan_, number, arena_, context);
+    if (clock_ != nullptr) clock_->end(number, nullptr);
+  }
+}
+
+void Executor::run_checked(const StepState& state) {
+  if (!checked_) throw std::logic_error("nothing on the device judges this plan's steps");
+  run_remote(state, Phase::forward, Phase::update, true);
+}
+
+bool Executor::skipped() const { return remote().skipped(); }
+
+void Executor::run_remote(const StepState& state, Phase first, Phase last, bool judged) {
+  fetched_.clear();
+  remote().run({first, last, clears_, judged, filled_}, state, feeds_);
+  clears_ = false;
+}
+
+std::span<const float> Executor::result(TensorId id) const {
+  const size_t elements = plan_.graph()[id].elements();
+  if (device_.on_host()) {
+    return {reinterpret_cast<const float*>(data_[static_cast<size_t>(id.index)]), elements};
+  }
+  if (const float* copied = remote().result(id)) return {copied, elements};
+  const auto [fetched, fresh] = fetched_.try_emplace(id.index, elements);
+  if (fresh) {
+    device_.download(fetched->second.data(), data_[static_cast<size_t>(id.index)], elements * sizeof(float));
+  }
+  return fetched->second;
+}
+
+std::vector<uint8_t> Executor::bytes(TensorId id) const {
+  const Storage& storage = plan_.formats()[static_cast<size_t>(id.index)].storage;
+  std::vector<uint8_t> bytes(tensor_bytes(plan_.graph()[id], storage));
+  device_.download(bytes.data(), data_[static_cast<size_t>(id.index)], bytes.size());
+  return bytes;
+}
+
+std::vector<float> Executor::values(TensorId id) const {
+  const Storage& storage = plan_.formats()[static_cast<size_t>(id.index)].storage;
+  std::vector<float> values(plan_.graph()[id].elements());
+  std::vector<uint8_t> copy;
+  if (!device_.on_host()) copy = bytes(id);
+  uint8_t* data = device_.on_host() ? data_[static_cast<size_t>(id.index)] : copy.data();
+  const StoredParts parts = stored_parts(storage, data, values.size());
+  decode(storage, parts.codes, parts.side, values);
+  return values;
+}
+
+}  // namespace ulp

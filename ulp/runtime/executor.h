@@ -1,0 +1,89 @@
+// Runs a plan: step by step, on memory that others own, allocating nothing. On a device that is not the host it has a block of
+// its own beside (remote.h), which bind takes from the state's memory, and runs what was recorded once.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "ulp/backend/step_clock.h"
+#include "ulp/plan/plan.h"
+#include "ulp/runtime/device_session.h"
+#include "ulp/runtime/state.h"
+
+namespace ulp {
+
+class Executor {
+ public:
+  // What it takes of the device's memory beside the arena: nothing on the host.
+  static size_t device_bytes(const Plan& plan) { return Remote::bytes(plan); }
+
+  // The plan must outlive it.
+  explicit Executor(const Plan& plan);
+
+  // Where tensors lie: state by name, the rest in an arena of plan.step_bytes(). On a device that is not the host the state's
+  // memory must outlive the executor.
+  void bind(const State& state, uint8_t* arena);
+  // What a source reads in the next run: fp32 or int32.
+  void feed(TensorId source, const void* values);
+  // Where feeds are made on the device, not copied to it: how, from bind on, and of which examples in the next run. A run that
+  // was fed since is as without a filler. Not on the host.
+  void set_filler(Filler filler);
+  void feed_examples(uint32_t epoch, std::span<const uint32_t> examples);
+
+  // All phases, or those up to backward. Range events are gathered anew.
+  void run(const StepState& state, bool update);
+  // The steps of some phases, from first to last, both included. Range events are added to those that are there. What
+  // updates report about writing state is kept apart from what the rest of the step reports, also where they run among it.
+  void run(const StepState& state, Phase first, Phase last);
+  void clear_stats();
+  // Has the plan's steps timed, one by one, until it is called with null.
+  void time_steps(StepClock* clock);
+
+  // Lets the device decide whether a step counts, by its gradients and the first of these sums, where its backend can and
+  // the plan has a moment between the last gradient and the first update.
+  void check_overflow_of(TensorId sums);
+  bool checks_overflow() const { return checked_; }
+  // All phases; updates leave everything as it is where the judgement is against the step. Range events are those of the
+  // judgement, and are added to those that are there. Needs checks_overflow.
+  void run_checked(const StepState& state);
+  bool skipped() const;
+
+  // A real tensor that the plan keeps to the end of a step, in fp32. Until the next run.
+  std::span<const float> result(TensorId id) const;
+  // One that is kept, decoded from whatever it is stored as.
+  std::vector<float> values(TensorId id) const;
+  // The same as it is stored (stored.h).
+  std::vector<uint8_t> bytes(TensorId id) const;
+  std::span<const EncodeStats> stats() const { return stats_; }
+  std::span<const EncodeStats> update_stats() const { return update_stats_; }
+  std::span<const UpdateCounts> updates() const { return updates_; }
+
+ private:
+  void run_remote(const StepState& state, Phase first, Phase last, bool judged);
+  void make_found_inf();
+  Remote& remote() const;
+
+  const Plan& plan_;
+  Device& device_;
+  std::vector<uint8_t*> data_;
+  std::vector<const void*> feeds_;
+  // By tensor: these, or on a device that is not the host what was copied from there.
+  std::vector<EncodeStats> own_stats_, own_update_stats_;
+  std::vector<UpdateCounts> own_updates_;
+  std::span<EncodeStats> stats_, update_stats_;
+  std::span<UpdateCounts> updates_;
+  uint8_t* arena_ = nullptr;
+  StepClock* clock_ = nullptr;
+  // Of a device that is not the host.
+  TensorId sums_;
+  bool checked_ = false;
+  bool filled_ = false;  // the next run makes its feeds
+  bool clears_ = false;  // it clears the range events there
+  Filler filler_;
+  std::unique_ptr<Remote> remote_;
+  mutable std::map<int32_t, std::vector<float>> fetched_;  // results since the last run
+};
+
+}  // namespace ulp

@@ -1,0 +1,163 @@
+#include "ulp/session/profile.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "ulp/base/error.h"
+#include "ulp/graph/ops/source.h"
+#include "ulp/graph/products.h"
+
+namespace ulp {
+namespace {
+
+bool once_a_step(Phase phase) { return phase != Phase::forward && phase != Phase::backward; }
+bool made_again(Phase phase) { return phase == Phase::recompute || phase == Phase::finish_again; }
+
+double median_seconds(const std::vector<KernelTime>& times) {
+  std::vector<double> seconds;
+  for (const KernelTime& time : times) seconds.push_back(time.seconds);
+  const auto middle = seconds.begin() + static_cast<ptrdiff_t>(seconds.size() / 2);
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  return *middle;
+}
+
+// However an engine is left, its steps are no longer timed.
+class Timed {
+ public:
+  Timed(Engine& engine, StepClock& clock) : engine_(engine) { engine_.time_steps(&clock); }
+  ~Timed() { engine_.time_steps(nullptr); }
+  Timed(const Timed&) = delete;
+  Timed& operator=(const Timed&) = delete;
+
+ private:
+  Engine& engine_;
+};
+
+// The step after this one where they are one task; else null.
+const PlanStep* joined_with(const Plan& plan, const PlanStep& step) {
+  return step.merged_task == nullptr ? nullptr
+                                     : &plan.steps()[static_cast<size_t>(&step - plan.steps().data()) + 1];
+}
+
+}  // namespace
+
+size_t moved_bytes(const Plan& plan, const PlanStep& step) {
+  if (step.merged) return 0;
+  const Graph& graph = plan.graph();
+  std::set<int32_t> read, written;
+  size_t bytes = 0;
+  std::vector<NodeId> roots = step.roots, nodes = step.inlined;
+  if (const PlanStep* other = joined_with(plan, step)) {
+    roots.insert(roots.end(), other->roots.begin(), other->roots.end());
+    nodes.insert(nodes.end(), other->inlined.begin(), other->inlined.end());
+  }
+  nodes.insert(nodes.end(), roots.begin(), roots.end());
+  const auto made_here = [&](TensorId id) {
+    const NodeId producer = graph[id].producer;
+    return std::find(roots.begin(), roots.end(), producer) != roots.end();
+  };
+  for (const NodeId id : nodes) {
+    for (const TensorId in : graph[id].in) {
+      if (plan.place(in).home != Home::nowhere && !made_here(in)) read.insert(plan.place(in).root.index);
+    }
+    // What is fed comes in four bytes, whatever it is stored as.
+    const OpDef* op = graph[id].op;
+    if (op == &kInput || op == &kIndices || op == &kTarget) bytes += 4 * graph[graph[id].out[0]].elements();
+  }
+  for (const NodeId id : roots) {
+    for (const TensorId out : graph[id].out) {
+      if (plan.place(out).home == Home::nowhere) continue;
+      written.insert(plan.place(out).root.index);
+      if (is_state(graph[out].kind)) read.insert(plan.place(out).root.index);
+    }
+  }
+  for (const auto* set : {&read, &written}) {
+    for (const int32_t index : *set) bytes += plan.place(TensorId{index}).bytes;
+  }
+  return bytes;
+}
+
+double product_operations(const Plan& plan, const PlanStep& step) {
+  uint64_t pairs = 0;
+  for (const auto* nodes : {&step.roots, &step.inlined}) {
+    for (const NodeId id : *nodes) pairs += multiply_adds(plan.graph(), plan.graph()[id]);
+  }
+  return 2 * static_cast<double>(pairs);
+}
+
+std::string product_formats(const Plan& plan, const PlanStep& step) {
+  const Graph& graph = plan.graph();
+  const Node& node = graph[step.roots[0]];
+  if (multiply_adds(graph, node) == 0 || node.in.size() < 2) return "";
+  const auto name = [&](TensorId id) {
+    const TensorFormat& format = plan.formats()[static_cast<size_t>(id.index)];
+    return storage_name(format.operand.value_or(format.storage));
+  };
+  return name(node.in[0]) + " x " + name(node.in[1]);
+}
+
+StepWork step_work(const Plan& plan, int64_t micro_batches) {
+  StepWork work;
+  for (const PlanStep& step : plan.steps()) {
+    const double runs = once_a_step(step.phase) ? 1 : static_cast<double>(micro_batches);
+    work.bytes += runs * static_cast<double>(moved_bytes(plan, step));
+    if (!made_again(step.phase)) work.operations += runs * product_operations(plan, step);
+  }
+  return work;
+}
+
+std::vector<KernelTime> profile_steps(Engine& engine, StepClock& clock, int64_t count,
+                                      const std::function<void()>& train) {
+  if (count < 1) fail("profile", "the number of steps must be positive, got {}", count);
+  const Plan& plan = engine.training_plan();
+  using Key = std::tuple<std::string, std::string_view, std::string>;
+  std::map<Key, std::vector<KernelTime>>
+      found;  // of each step in which it ran: a step that is skipped updates nothing
+  const Timed timed(engine, clock);
+  clock.take();
+  for (int64_t i = 0; i < count; ++i) {
+    train();
+    const std::vector<StepTime> times = clock.take();
+    std::map<Key, KernelTime> now;
+    for (size_t at = 0; at < std::min(times.size(), plan.steps().size()); ++at) {
+      if (times[at].runs == 0) continue;
+      const PlanStep& step = plan.steps()[at];
+      const auto runs = static_cast<double>(times[at].runs);
+      std::string op(plan.graph()[step.roots[0]].op->name);
+      if (const PlanStep* other = joined_with(plan, step))
+        op.append("+").append(plan.graph()[other->roots[0]].op->name);
+      KernelTime& kernel = now[{op, step.kernel->name, product_formats(plan, step)}];
+      kernel.seconds += times[at].seconds;
+      kernel.calls += times[at].runs;
+      kernel.bytes += runs * static_cast<double>(moved_bytes(plan, step));
+      kernel.operations += runs * product_operations(plan, step);
+    }
+    for (const auto& [key, kernel] : now) found[key].push_back(kernel);
+  }
+  std::vector<KernelTime> kernels;
+  for (const auto& [key, times] : found) {
+    KernelTime& kernel = kernels.emplace_back(times.front());
+    std::tie(kernel.op, kernel.kernel, kernel.formats) = key;
+    kernel.seconds = median_seconds(times);
+  }
+  std::stable_sort(kernels.begin(), kernels.end(),
+                   [](const KernelTime& a, const KernelTime& b) { return a.seconds > b.seconds; });
+  return kernels;
+}
+
+void HostClock::begin(size_t step, CUstream_st* /*stream*/) {
+  if (step >= times_.size()) times_.resize(step + 1);
+  begun_ = std::chrono::steady_clock::now();
+}
+
+void HostClock::end(size_t step, CUstream_st* /*stream*/) {
+  times_[step].seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begun_).count();
+  ++times_[step].runs;
+}
+
+std::vector<StepTime> HostClock::take() { return std::exchange(times_, {}); }
+
+}  // namespace ulp
