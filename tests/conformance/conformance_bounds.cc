@@ -266,13 +266,28 @@ Allowed grad_squares(const View& v) {
   return {{2 * static_cast<double>(v.real[0].size()) * 0x1p-53 * squares}};
 }
 
-// Elementwise operators, moves and whatever else adds nothing up, or does so in an order that it states.
+// Moves and whatever else adds nothing up, or does so in an order that it states; and all of elementwise_table.h.
 constexpr std::string_view kExact[] = {
-    "input",           "indices",    "target",          "relu",          "relu_grad",    "leaky_relu",
-    "leaky_relu_grad", "tanh",       "tanh_grad",       "sigmoid",       "sigmoid_grad", "dropout",
-    "dropout_grad",    "add",        "multiply",        "sum",           "copy",         "seed",
-    "batch_track",     "batch_norm", "batch_norm_grad", "concat",        "split",        "channel_shuffle",
-    "transpose",       "embedding",  "max_pool",        "max_pool_grad", "update",       "grad_norm",
+    "input",
+    "indices",
+    "target",
+    "dropout",
+    "dropout_grad",
+    "sum",
+    "copy",
+    "seed",
+    "batch_track",
+    "batch_norm",
+    "batch_norm_grad",
+    "concat",
+    "split",
+    "channel_shuffle",
+    "transpose",
+    "embedding",
+    "max_pool",
+    "max_pool_grad",
+    "update",
+    "grad_norm",
 };
 
 }  // namespace
@@ -306,6 +321,11 @@ std::optional<Rule> rule_of(std::string_view op) {
   for (const std::string_view exact : kExact) {
     if (exact == op) return Rule{op, nullptr};
   }
+  bool elementwise = false;
+  elementwise::Activations::for_each(
+      [&]<typename Op>(Op) { elementwise |= op == Op::kName || op == Op::kGradName; });
+  elementwise::Binaries::for_each([&]<typename Op>(Op) { elementwise |= op == Op::kName; });
+  if (elementwise) return Rule{op, nullptr};
   for (const auto& rules : {sum_rules(), composed_rules()}) {
     for (const Rule& rule : rules) {
       if (rule.op == op) return rule;

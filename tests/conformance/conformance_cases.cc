@@ -38,13 +38,22 @@ void add_both(Cases& cases, const std::string& name, const Build& build) {
 
 // ---- elementwise ----
 
+// A value that an operator's attribute may have: `share` of the way from the least to the most.
+template <typename Op>
+double attribute_between(double share) {
+  return Op::kLeast + share * (Op::kMost - Op::kLeast);
+}
+
 // Every activation reads x, so that its gradient is a sum of many parts.
 void activations(Sketch& s, const Shape& shape) {
   const TensorId x = s.operand(shape), y = s.operand(shape);
   TensorId total = multiply(s.b, "multiply", x, y);
-  const std::vector<TensorId> all = {relu(s.b, "relu", x),         leaky_relu(s.b, "leaky", x, 0.01),
-                                     tanh(s.b, "tanh", x),         sigmoid(s.b, "sigmoid", x),
-                                     dropout(s.b, "drop", x, 0.3), relu(s.b, "relu_y", y)};
+  std::vector<TensorId> all;
+  elementwise::Activations::for_each([&]<typename Op>(Op) {
+    all.push_back(activation<Op>(s.b, Op::kName, x, attribute_between<Op>(0.01)));
+  });
+  all.push_back(dropout(s.b, "drop", x, 0.3));
+  all.push_back(relu(s.b, "relu_y", y));
   for (size_t i = 0; i < all.size(); ++i) total = add(s.b, "add" + std::to_string(i), total, all[i]);
   s.train(total);
 }

@@ -1,10 +1,6 @@
-// The elementwise operators on single fp32 numbers, in the order of operations that ulp/graph/ops gives them. The
-// reference, the vectorised loops of the CPU and the GPU all call these, so all write the same bits.
-//
-// Only IEEE operations, no fma. A NaN that an operation makes is the one of settle_nan: else its sign, which a format
-// without NaN keeps, would depend on the processor. What an operator only passes on keeps its bits. Choices are
-// masks on patterns, and arithmetic stays outside of them, so that a loop becomes vector code (ulp/numeric/math.h says
-// why ?: would not do).
+// Elementwise operators that need more than an element of each input: random words, values of a channel, the step's scalars. Those of
+// single elements are in ulp/graph/ops/elementwise_table.h, whose rules for bits hold here too. The reference, the CPU's vector loops
+// and the GPU all call these.
 #pragma once
 
 #include <cmath>
@@ -12,39 +8,11 @@
 
 #include "ulp/backend/step_state.h"
 #include "ulp/base/device.h"
+#include "ulp/graph/ops/elementwise_table.h"
 #include "ulp/numeric/math.h"
 #include "ulp/numeric/rounding.h"
 
 namespace ulp::elementwise {
-
-ULP_HD constexpr float choose(bool condition, float a, float b) {
-  const uint32_t mask = 0u - static_cast<uint32_t>(condition);
-  return bits_float(detail::select(mask, float_bits(a), float_bits(b)));
-}
-
-// NaN stays, -0 becomes +0. In integers, from the pattern of -0 to that of minus infinity: for a comparison of numbers a GPU
-// takes its maximum, which makes a NaN of its own of any.
-ULP_HD constexpr float relu(float x) {
-  const uint32_t bits = float_bits(x);
-  const uint32_t mask = 0u - static_cast<uint32_t>(bits - 0x80000000u <= 0x7F800000u);
-  return bits_float(bits & ~mask);
-}
-ULP_HD constexpr float relu_grad(float dout, float out) { return choose(out > 0.0f, dout, 0.0f); }
-
-ULP_HD constexpr float leaky_relu(float x, float slope) {
-  const float below = slope * x;
-  return choose(x < 0.0f, below, x);
-}
-ULP_HD constexpr float leaky_relu_grad(float dout, float out, float slope) {
-  const float below = settle_nan(slope * dout);
-  return choose(out < 0.0f, below, dout);
-}
-
-ULP_HD constexpr float tanh(float x) { return tanh_near(x); }
-ULP_HD constexpr float tanh_grad(float dout, float out) { return settle_nan(dout * (1.0f - out * out)); }
-
-ULP_HD constexpr float sigmoid(float x) { return sigmoid_near(x); }
-ULP_HD constexpr float sigmoid_grad(float dout, float out) { return settle_nan(dout * (out * (1.0f - out))); }
 
 // Dropout's words are not those that round the same tensor: the seed is another one.
 inline constexpr uint64_t kDropoutSeed = 0x64726F706F757421u;
@@ -70,14 +38,10 @@ ULP_HD constexpr float dropout(float x, uint32_t word, const DropoutRule& rule) 
   return choose(word < rule.threshold, 0.0f, kept);
 }
 
-// Also one step of a sum from left to right.
-ULP_HD constexpr float add(float a, float b) { return settle_nan(a + b); }
-ULP_HD constexpr float multiply(float a, float b) { return settle_nan(a * b); }
-ULP_HD constexpr float copy(float x) { return x; }
 ULP_HD constexpr float seed(float value, float loss_scale) { return settle_nan(value * loss_scale); }
 
 // Batch norm. What belongs to a channel is worked out once:
-//   inv = batch_inv(variance, epsilon), scale = multiply(gamma, inv), and in backward the two sums over n rows
+//   inv = batch_inv(variance, epsilon), scale = Multiply(gamma, inv), and in backward the two sums over n rows
 //   divided by n in fp32 (batch_mean).
 ULP_HD inline float batch_inv(float variance, float epsilon) {
   return settle_nan(1.0f / sqrtf(variance + epsilon));

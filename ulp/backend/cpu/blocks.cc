@@ -19,32 +19,34 @@ namespace el = ulp::elementwise;
 // An output may lie where an input lies, element on element: no iteration needs another's result.
 #define ULP_LOOP _Pragma("GCC ivdep")
 
-#define ULP_UNARY(name, expression)                                \
-  void name(const StageArgs& a) {                                  \
-    const float* x = a.in[0];                                      \
-    float* out = a.out;                                            \
-    [[maybe_unused]] const float s = a.scalar[0];                  \
-    ULP_LOOP for (size_t i = 0; i < a.n; ++i) out[i] = expression; \
-  }
-#define ULP_BINARY(name, expression)                               \
-  void name(const StageArgs& a) {                                  \
-    const float *x = a.in[0], *y = a.in[1];                        \
-    float* out = a.out;                                            \
-    [[maybe_unused]] const float s = a.scalar[0];                  \
-    ULP_LOOP for (size_t i = 0; i < a.n; ++i) out[i] = expression; \
-  }
+template <typename Op>
+void forward(const StageArgs& a) {
+  const float* x = a.in[0];
+  float* out = a.out;
+  const float s = a.scalar[0];
+  ULP_LOOP for (size_t i = 0; i < a.n; ++i) out[i] = Op::forward(x[i], s);
+}
 
-ULP_UNARY(relu, el::relu(x[i]))
-ULP_UNARY(leaky_relu, el::leaky_relu(x[i], s))
-ULP_UNARY(tanh, el::tanh(x[i]))
-ULP_UNARY(sigmoid, el::sigmoid(x[i]))
-ULP_UNARY(copy, el::copy(x[i]))
-ULP_BINARY(relu_grad, el::relu_grad(x[i], y[i]))
-ULP_BINARY(leaky_relu_grad, el::leaky_relu_grad(x[i], y[i], s))
-ULP_BINARY(tanh_grad, el::tanh_grad(x[i], y[i]))
-ULP_BINARY(sigmoid_grad, el::sigmoid_grad(x[i], y[i]))
-ULP_BINARY(add, el::add(x[i], y[i]))
-ULP_BINARY(multiply, el::multiply(x[i], y[i]))
+template <typename Op>
+void backward(const StageArgs& a) {
+  const float *dout = a.in[0], *saved = a.in[1];
+  float* out = a.out;
+  const float s = a.scalar[0];
+  ULP_LOOP for (size_t i = 0; i < a.n; ++i) out[i] = Op::grad(dout[i], saved[i], s);
+}
+
+template <typename Op>
+void binary(const StageArgs& a) {
+  const float *x = a.in[0], *y = a.in[1];
+  float* out = a.out;
+  ULP_LOOP for (size_t i = 0; i < a.n; ++i) out[i] = Op::forward(x[i], y[i]);
+}
+
+void copy(const StageArgs& a) {
+  const float* x = a.in[0];
+  float* out = a.out;
+  ULP_LOOP for (size_t i = 0; i < a.n; ++i) out[i] = x[i];
+}
 
 // From left to right. The output may lie where any of the inputs lies, so a few elements at a time are added up before
 // they are written.
@@ -56,7 +58,7 @@ void sum(const StageArgs& a) {
     std::copy(a.in[0] + begin, a.in[0] + begin + n, total);
     for (size_t k = 1; k < a.inputs; ++k) {
       const float* x = a.in[k] + begin;
-      for (size_t i = 0; i < n; ++i) total[i] = el::add(total[i], x[i]);
+      for (size_t i = 0; i < n; ++i) total[i] = el::Add::forward(total[i], x[i]);
     }
     std::copy(total, total + n, a.out + begin);
   }
@@ -148,18 +150,8 @@ struct NamedLoop {
   StageLoop loop;
 };
 constexpr NamedLoop kLoops[] = {
-    {"relu", relu},
-    {"relu_grad", relu_grad},
-    {"leaky_relu", leaky_relu},
-    {"leaky_relu_grad", leaky_relu_grad},
-    {"tanh", tanh},
-    {"tanh_grad", tanh_grad},
-    {"sigmoid", sigmoid},
-    {"sigmoid_grad", sigmoid_grad},
     {"dropout", dropout},
     {"dropout_grad", dropout},
-    {"add", add},
-    {"multiply", multiply},
     {"sum", sum},
     {"copy", copy},
     {"seed", seed},
@@ -168,6 +160,15 @@ constexpr NamedLoop kLoops[] = {
 };
 
 StageLoop find_loop(std::string_view op) {
+  StageLoop found = nullptr;
+  el::Activations::for_each([&]<typename Op>(Op) {
+    if (op == Op::kName) found = forward<Op>;
+    if (op == Op::kGradName) found = backward<Op>;
+  });
+  el::Binaries::for_each([&]<typename Op>(Op) {
+    if (op == Op::kName) found = binary<Op>;
+  });
+  if (found != nullptr) return found;
   for (const NamedLoop& entry : kLoops) {
     if (entry.op == op) return entry.loop;
   }

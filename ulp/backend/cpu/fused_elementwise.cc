@@ -7,6 +7,7 @@
 #include "ulp/backend/cpu/program.h"
 #include "ulp/backend/cpu/reduction.h"
 #include "ulp/base/parallel.h"
+#include "ulp/graph/ops/elementwise_table.h"
 
 namespace ulp {
 namespace {
@@ -54,12 +55,14 @@ std::string why_not(const Problem& problem) { return Program::why_not(problem); 
 std::span<const KernelDef> fused_elementwise_kernels() {
   static const std::vector<KernelDef> kernels = [] {
     std::vector<KernelDef> made;
-    for (const std::string_view op :
-         {"relu", "relu_grad", "leaky_relu", "leaky_relu_grad", "tanh", "tanh_grad", "sigmoid",
-          "sigmoid_grad", "dropout", "dropout_grad", "add", "multiply", "sum", "copy", "seed", "batch_norm",
-          "batch_norm_grad"}) {
+    const auto add = [&](std::string_view op) {
       made.push_back({op, "fused", why_not, make_one<FusedTask>, true});
-    }
+    };
+    elementwise::Activations::for_each([&]<typename Op>(Op) { add(Op::kName), add(Op::kGradName); });
+    elementwise::Binaries::for_each([&]<typename Op>(Op) { add(Op::kName); });
+    for (const std::string_view op :
+         {"dropout", "dropout_grad", "sum", "copy", "seed", "batch_norm", "batch_norm_grad"})
+      add(op);
     const auto reductions = reduction_kernels();
     made.insert(made.end(), reductions.begin(), reductions.end());
     return made;

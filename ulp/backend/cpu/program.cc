@@ -118,9 +118,7 @@ void Program::add_stage(const Problem& problem, NodeId id, bool inlined, Workspa
     }
   }
   for (size_t i = 0; i < tile_count(node); ++i) stage.params.push_back(workspace.book(period_));
-  if (node.op == &kLeakyRelu || node.op == &kLeakyReluGrad) {
-    stage.scalars[0] = static_cast<float>(node.attrs.real("slope"));
-  }
+  stage.scalars[0] = activation_attribute(node);
   if (node.op == &kDropout || node.op == &kDropoutGrad) {
     const elementwise::DropoutRule rule = elementwise::dropout_rule(node.attrs.real("p"));
     stage.scalars[0] = rule.scale;
@@ -155,14 +153,15 @@ void Program::prepare(const RunContext& context) const {
     for (size_t c = 0; c < channels_; ++c) {
       if (node.op == &kBatchNorm) {  // gamma, beta, mean, variance
         tile(0, c, values[2][c]);
-        tile(1, c, elementwise::multiply(values[0][c], elementwise::batch_inv(values[3][c], epsilon)));
+        tile(1, c,
+             elementwise::Multiply::forward(values[0][c], elementwise::batch_inv(values[3][c], epsilon)));
         tile(2, c, values[1][c]);
       } else {  // gamma, mean, variance, the two sums
         const float inv = elementwise::batch_inv(values[2][c], epsilon);
         const auto rows = static_cast<float>(node.attrs.real("rows"));
         tile(0, c, values[1][c]);
         tile(1, c, inv);
-        tile(2, c, elementwise::multiply(values[0][c], inv));
+        tile(2, c, elementwise::Multiply::forward(values[0][c], inv));
         tile(3, c, elementwise::batch_mean(values[3][c], rows));
         tile(4, c, elementwise::batch_mean(values[4][c], rows));
       }

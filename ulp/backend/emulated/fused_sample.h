@@ -23,9 +23,15 @@ namespace ulp::cuda {
 
 inline const std::map<std::string, const OpDef*>& ops() {
   static const std::map<std::string, const OpDef*> all = {
-      {"relu", &kRelu}, {"relu_grad", &kReluGrad},     {"add", &kAdd},
-      {"sum", &kSum},   {"batch_norm", &kBatchNorm},   {"batch_norm_grad", &kBatchNormGrad},
-      {"copy", &kCopy}, {"batch_stats", &kBatchStats}, {"batch_norm_sums", &kBatchNormSums},
+      {"relu", &kActivation<elementwise::Relu>},
+      {"relu_grad", &kActivationGrad<elementwise::Relu>},
+      {"add", &kAdd},
+      {"sum", &kSum},
+      {"batch_norm", &kBatchNorm},
+      {"batch_norm_grad", &kBatchNormGrad},
+      {"copy", &kCopy},
+      {"batch_stats", &kBatchStats},
+      {"batch_norm_sums", &kBatchNormSums},
   };
   return all;
 }

@@ -91,7 +91,8 @@ TEST(CudaRows, ManyRunningStatisticsInOneTask) {
       EXPECT_EQ(bench[node.out[1]][c],
                 elementwise::batch_track(
                     before[node.out[1]][c],
-                    elementwise::multiply(before[node.in[1]][c], elementwise::batch_unbias(3)), keep, fresh));
+                    elementwise::Multiply::forward(before[node.in[1]][c], elementwise::batch_unbias(3)), keep,
+                    fresh));
     }
   }
 }

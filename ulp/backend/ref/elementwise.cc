@@ -1,38 +1,47 @@
 // Activations, dropout, sums, products and copies: loops over ulp/backend/elementwise.h.
 #include "ulp/backend/elementwise.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "ulp/backend/ref/plain.h"
 
 namespace ulp::ref {
 namespace {
 
-template <float (*op)(float)>
-void unary(const Call& call) {
-  const float* x = call.in(0);
-  float* out = call.out();
-  for (size_t i = 0; i < call.elements(); ++i) out[i] = op(x[i]);
+template <typename Op>
+float attribute(const Call& call) {
+  if constexpr (Op::kAttribute != nullptr) {
+    return static_cast<float>(call.real(Op::kAttribute));
+  } else {
+    return 0;
+  }
 }
 
-template <float (*op)(float, float)>
+template <typename Op>
+void forward(const Call& call) {
+  const float scalar = attribute<Op>(call);
+  const float* x = call.in(0);
+  float* out = call.out();
+  for (size_t i = 0; i < call.elements(); ++i) out[i] = Op::forward(x[i], scalar);
+}
+
+template <typename Op>
+void backward(const Call& call) {
+  const float scalar = attribute<Op>(call);
+  const float *dout = call.in(0), *saved = call.in(1);
+  float* dx = call.out();
+  for (size_t i = 0; i < call.elements(); ++i) dx[i] = Op::grad(dout[i], saved[i], scalar);
+}
+
+template <typename Op>
 void binary(const Call& call) {
   const float *a = call.in(0), *b = call.in(1);
   float* out = call.out();
-  for (size_t i = 0; i < call.elements(); ++i) out[i] = op(a[i], b[i]);
+  for (size_t i = 0; i < call.elements(); ++i) out[i] = Op::forward(a[i], b[i]);
 }
 
-void leaky_relu(const Call& call) {
-  const auto slope = static_cast<float>(call.real("slope"));
-  const float* x = call.in(0);
-  float* out = call.out();
-  for (size_t i = 0; i < call.elements(); ++i) out[i] = elementwise::leaky_relu(x[i], slope);
-}
-
-void leaky_relu_grad(const Call& call) {
-  const auto slope = static_cast<float>(call.real("slope"));
-  const float *dout = call.in(0), *out = call.in(1);
-  float* dx = call.out();
-  for (size_t i = 0; i < call.elements(); ++i) dx[i] = elementwise::leaky_relu_grad(dout[i], out[i], slope);
-}
+void copy(const Call& call) { std::copy(call.in(0), call.in(0) + call.elements(), call.out()); }
 
 // Also its gradient.
 void dropout(const Call& call) {
@@ -47,7 +56,7 @@ void sum(const Call& call) {
   float* out = call.out();
   for (size_t i = 0; i < call.elements(); ++i) {
     float total = call.in(0)[i];
-    for (size_t k = 1; k < call.inputs.size(); ++k) total = elementwise::add(total, call.in(k)[i]);
+    for (size_t k = 1; k < call.inputs.size(); ++k) total = elementwise::Add::forward(total, call.in(k)[i]);
     out[i] = total;
   }
 }
@@ -61,24 +70,22 @@ void seed(const Call& call) {
 }  // namespace
 
 std::span<const KernelDef> elementwise_kernels() {
-  static constexpr KernelDef kKernels[] = {
-      plain_elementwise<unary<elementwise::relu>>("relu"),
-      plain_elementwise<binary<elementwise::relu_grad>>("relu_grad"),
-      plain_elementwise<leaky_relu>("leaky_relu"),
-      plain_elementwise<leaky_relu_grad>("leaky_relu_grad"),
-      plain_elementwise<unary<elementwise::tanh>>("tanh"),
-      plain_elementwise<binary<elementwise::tanh_grad>>("tanh_grad"),
-      plain_elementwise<unary<elementwise::sigmoid>>("sigmoid"),
-      plain_elementwise<binary<elementwise::sigmoid_grad>>("sigmoid_grad"),
-      plain_elementwise<dropout>("dropout"),
-      plain_elementwise<dropout>("dropout_grad"),
-      plain_elementwise<binary<elementwise::add>>("add"),
-      plain_elementwise<binary<elementwise::multiply>>("multiply"),
-      plain_elementwise<sum>("sum"),
-      plain_elementwise<unary<elementwise::copy>>("copy"),
-      plain_elementwise<seed>("seed"),
-  };
-  return kKernels;
+  static const std::vector<KernelDef> kernels = [] {
+    std::vector<KernelDef> made;
+    elementwise::Activations::for_each([&]<typename Op>(Op) {
+      made.push_back(plain_elementwise<forward<Op>>(Op::kName));
+      made.push_back(plain_elementwise<backward<Op>>(Op::kGradName));
+    });
+    elementwise::Binaries::for_each(
+        [&]<typename Op>(Op) { made.push_back(plain_elementwise<binary<Op>>(Op::kName)); });
+    made.push_back(plain_elementwise<dropout>("dropout"));
+    made.push_back(plain_elementwise<dropout>("dropout_grad"));
+    made.push_back(plain_elementwise<sum>("sum"));
+    made.push_back(plain_elementwise<copy>("copy"));
+    made.push_back(plain_elementwise<seed>("seed"));
+    return made;
+  }();
+  return kernels;
 }
 
 }  // namespace ulp::ref

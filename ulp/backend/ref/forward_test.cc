@@ -24,29 +24,35 @@ std::string error_of(const std::function<void()>& call) {
 }
 
 TEST(Elementwise, EdgesOfRelu) {
-  EXPECT_EQ(float_bits(elementwise::relu(-0.0f)), 0u);
-  EXPECT_EQ(elementwise::relu(-kInf), 0);
-  EXPECT_EQ(elementwise::relu(kInf), kInf);
-  EXPECT_EQ(float_bits(elementwise::relu(bits_float(0xFFC01234u))), 0xFFC01234u);  // passed on as it is
-  EXPECT_EQ(elementwise::relu_grad(3, 0), 0);
-  EXPECT_EQ(elementwise::relu_grad(3, kNan), 0);
-  EXPECT_EQ(elementwise::relu_grad(kNan, 0), 0);
-  EXPECT_EQ(elementwise::relu_grad(3, 0x1p-149f), 3);
-  EXPECT_EQ(elementwise::leaky_relu(-2, 0.5f), -1);
-  EXPECT_EQ(elementwise::leaky_relu(2, 0.5f), 2);
-  EXPECT_EQ(elementwise::leaky_relu_grad(2, -1, 0.5f), 1);
-  EXPECT_EQ(elementwise::leaky_relu_grad(2, 0, 0.5f), 2);
+  EXPECT_EQ(float_bits(elementwise::Relu::forward(-0.0f)), 0u);
+  EXPECT_EQ(elementwise::Relu::forward(-kInf), 0);
+  EXPECT_EQ(elementwise::Relu::forward(kInf), kInf);
+  EXPECT_EQ(float_bits(elementwise::Relu::forward(bits_float(0xFFC01234u))),
+            0xFFC01234u);  // passed on as it is
+  EXPECT_EQ(elementwise::Relu::grad(3, 0), 0);
+  EXPECT_EQ(elementwise::Relu::grad(3, kNan), 0);
+  EXPECT_EQ(elementwise::Relu::grad(kNan, 0), 0);
+  EXPECT_EQ(elementwise::Relu::grad(3, 0x1p-149f), 3);
+  EXPECT_EQ(elementwise::Silu::forward(0), 0);
+  EXPECT_EQ(elementwise::Silu::forward(200), 200);
+  EXPECT_EQ(float_bits(elementwise::Silu::forward(-kInf)), kNanBits);  // infinity times 0
+  EXPECT_EQ(elementwise::Silu::grad(2, 0), 1);
+  EXPECT_EQ(elementwise::LeakyRelu::forward(-2, 0.5f), -1);
+  EXPECT_EQ(elementwise::LeakyRelu::forward(2, 0.5f), 2);
+  EXPECT_EQ(elementwise::LeakyRelu::grad(2, -1, 0.5f), 1);
+  EXPECT_EQ(elementwise::LeakyRelu::grad(2, 0, 0.5f), 2);
 }
 
 // Which NaN an operation gives differs between processors; ours does not.
 TEST(Elementwise, NanIsAlwaysTheSame) {
   const float nan = bits_float(0xFFC01234u);
   for (const float made :
-       {elementwise::add(kInf, -kInf), elementwise::add(nan, 1), elementwise::multiply(1, nan),
-        elementwise::multiply(0, kInf), elementwise::tanh(nan), elementwise::sigmoid(nan),
-        elementwise::tanh_grad(nan, 0), elementwise::sigmoid_grad(kInf, 1),
-        elementwise::leaky_relu_grad(nan, -1, 0.5f), elementwise::batch_norm(nan, 0, 1, 0),
-        elementwise::batch_inv(-1, 0.5f), elementwise::batch_norm_grad(nan, 0, 0, 1, 1, 0, 0)}) {
+       {elementwise::Add::forward(kInf, -kInf), elementwise::Add::forward(nan, 1),
+        elementwise::Multiply::forward(1, nan), elementwise::Multiply::forward(0, kInf),
+        elementwise::Tanh::forward(nan), elementwise::Sigmoid::forward(nan), elementwise::Tanh::grad(nan, 0),
+        elementwise::Sigmoid::grad(kInf, 1), elementwise::LeakyRelu::grad(nan, -1, 0.5f),
+        elementwise::batch_norm(nan, 0, 1, 0), elementwise::batch_inv(-1, 0.5f),
+        elementwise::batch_norm_grad(nan, 0, 0, 1, 1, 0, 0)}) {
     EXPECT_EQ(float_bits(made), kNanBits);
   }
 }

@@ -33,7 +33,8 @@ void batch_track(const Call& call) {
   for (int64_t c = 0; c < call.in_shape(0).back(); ++c) {
     float &mean = call.out(0)[c], &variance = call.out(1)[c];
     mean = elementwise::batch_track(mean, call.in(0)[c], keep, fresh);
-    variance = elementwise::batch_track(variance, elementwise::multiply(call.in(1)[c], unbias), keep, fresh);
+    variance = elementwise::batch_track(variance, elementwise::Multiply::forward(call.in(1)[c], unbias), keep,
+                                        fresh);
   }
 }
 
@@ -44,7 +45,8 @@ void batch_norm(const Call& call) {
               *variance = call.in(4);
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < channels; ++c) {
-      const float scale = elementwise::multiply(gamma[c], elementwise::batch_inv(variance[c], epsilon));
+      const float scale =
+          elementwise::Multiply::forward(gamma[c], elementwise::batch_inv(variance[c], epsilon));
       call.out()[r * channels + c] = elementwise::batch_norm(x[r * channels + c], mean[c], scale, beta[c]);
     }
   }
@@ -77,8 +79,9 @@ void batch_norm_grad(const Call& call) {
     for (int64_t c = 0; c < channels; ++c) {
       const float inv = elementwise::batch_inv(variance[c], epsilon);
       call.out()[r * channels + c] = elementwise::batch_norm_grad(
-          dout[r * channels + c], x[r * channels + c], mean[c], inv, elementwise::multiply(gamma[c], inv),
-          elementwise::batch_mean(sum[c], n), elementwise::batch_mean(product[c], n));
+          dout[r * channels + c], x[r * channels + c], mean[c], inv,
+          elementwise::Multiply::forward(gamma[c], inv), elementwise::batch_mean(sum[c], n),
+          elementwise::batch_mean(product[c], n));
     }
   }
 }

@@ -75,7 +75,7 @@ void max_pool_grad(const Call& call) {
   float* dx = call.out();
   std::fill_n(dx, call.elements(), 0.0f);
   d.windows([&](int64_t o, int64_t i, int64_t k) {
-    if (index[o] == k) dx[i] = elementwise::add(dx[i], dout[o]);
+    if (index[o] == k) dx[i] = elementwise::Add::forward(dx[i], dout[o]);
   });
 }
 

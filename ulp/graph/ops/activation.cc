@@ -4,15 +4,37 @@
 #include "ulp/graph/gradients.h"
 
 namespace ulp {
-namespace {
+namespace detail {
 
 std::vector<Output> same_shape(const Attrs&, std::span<const Shape> in) { return {{"out", in[0]}}; }
 
-template <const OpDef& Grad>
-void from_output(Gradients& gradients, const Node& node) {
-  gradients.emit(Grad, node, {gradients.of(node.out[0]), node.out[0]}, {gradients.part(node.in[0])},
-                 node.attrs);
+void activation_backward(Gradients& gradients, const Node& node, const OpDef& grad, bool reads_output) {
+  gradients.emit(grad, node, {gradients.of(node.out[0]), reads_output ? node.out[0] : node.in[0]},
+                 {gradients.part(node.in[0])}, node.attrs);
 }
+
+TensorId add_activation(Builder& b, const OpDef& op, const std::string& name, TensorId x,
+                        const char* attribute, double value, double least, double most) {
+  if (attribute == nullptr) return b.add_one(op, name, {x});
+  if (!(value > least && value < most))
+    fail("graph", "{}: the {} must be between {} and {}, got {}", name, attribute, least, most, value);
+  return b.add_one(op, name, {x}, {{attribute, value}});
+}
+
+}  // namespace detail
+
+float activation_attribute(const Node& node) {
+  float value = 0;
+  elementwise::Activations::for_each([&]<typename Op>(Op) {
+    if constexpr (Op::kAttribute != nullptr) {
+      if (node.op == &kActivation<Op> || node.op == &kActivationGrad<Op>)
+        value = static_cast<float>(node.attrs.real(Op::kAttribute));
+    }
+  });
+  return value;
+}
+
+namespace {
 
 void dropout_backward(Gradients& gradients, const Node& node) {
   gradients.emit(kDropoutGrad, node, {gradients.of(node.out[0])}, {gradients.part(node.in[0])}, node.attrs);
@@ -20,27 +42,8 @@ void dropout_backward(Gradients& gradients, const Node& node) {
 
 }  // namespace
 
-const OpDef kReluGrad{"relu_grad", Form::elementwise};
-const OpDef kRelu{"relu", Form::elementwise, same_shape, from_output<kReluGrad>};
-const OpDef kLeakyReluGrad{"leaky_relu_grad", Form::elementwise};
-const OpDef kLeakyRelu{"leaky_relu", Form::elementwise, same_shape, from_output<kLeakyReluGrad>};
-const OpDef kTanhGrad{"tanh_grad", Form::elementwise};
-const OpDef kTanh{"tanh", Form::elementwise, same_shape, from_output<kTanhGrad>};
-const OpDef kSigmoidGrad{"sigmoid_grad", Form::elementwise};
-const OpDef kSigmoid{"sigmoid", Form::elementwise, same_shape, from_output<kSigmoidGrad>};
 const OpDef kDropoutGrad{"dropout_grad", Form::elementwise};
-const OpDef kDropout{"dropout", Form::elementwise, same_shape, dropout_backward};
-
-TensorId relu(Builder& b, const std::string& name, TensorId x) { return b.add_one(kRelu, name, {x}); }
-
-TensorId leaky_relu(Builder& b, const std::string& name, TensorId x, double slope) {
-  if (!(slope > 0 && slope < 1)) fail("graph", "{}: the slope must be between 0 and 1, got {}", name, slope);
-  return b.add_one(kLeakyRelu, name, {x}, {{"slope", slope}});
-}
-
-TensorId tanh(Builder& b, const std::string& name, TensorId x) { return b.add_one(kTanh, name, {x}); }
-
-TensorId sigmoid(Builder& b, const std::string& name, TensorId x) { return b.add_one(kSigmoid, name, {x}); }
+const OpDef kDropout{"dropout", Form::elementwise, detail::same_shape, dropout_backward};
 
 TensorId dropout(Builder& b, const std::string& name, TensorId x, double p) {
   if (!(p >= 0 && p < 1)) fail("graph", "{}: p must be at least 0 and below 1, got {}", name, p);

@@ -1,27 +1,64 @@
-// Activation functions and dropout. All are elementwise, and backward reads what they wrote, never what they
-// read: the input need not be kept.
+// Activation functions and dropout. All are elementwise. Activations are those of elementwise_table.h: a struct there is an operator
+// here and on every backend.
 #pragma once
 
+#include <span>
 #include <string>
+#include <vector>
 
 #include "ulp/graph/builder.h"
+#include "ulp/graph/op.h"
+#include "ulp/graph/ops/elementwise_table.h"
 
 namespace ulp {
 
-// (x) -> out; gradients (dout, out) -> dx.
-extern const OpDef kRelu, kReluGrad;            // dx = dout where out > 0, else 0
-extern const OpDef kLeakyRelu, kLeakyReluGrad;  // slope (positive): out = x, or slope x where x < 0
-extern const OpDef kTanh, kTanhGrad;            // dx = dout (1 - out out)
-extern const OpDef kSigmoid, kSigmoidGrad;      // dx = dout (out (1 - out))
+// (x) -> out; the gradient is (dout, saved) -> dx, where `saved` is the output or the input, as the struct says.
+namespace detail {
+std::vector<Output> same_shape(const Attrs& attrs, std::span<const Shape> in);
+void activation_backward(Gradients& gradients, const Node& node, const OpDef& grad, bool reads_output);
+TensorId add_activation(Builder& b, const OpDef& op, const std::string& name, TensorId x,
+                        const char* attribute, double value, double least, double most);
+}  // namespace detail
+
+template <typename Op>
+inline constexpr OpDef kActivationGrad{Op::kGradName, Form::elementwise};
+template <typename Op>
+inline constexpr OpDef kActivation{Op::kName, Form::elementwise, detail::same_shape,
+                                   [](Gradients& gradients, const Node& node) {
+                                     detail::activation_backward(gradients, node, kActivationGrad<Op>,
+                                                                 Op::kReads == elementwise::Reads::output);
+                                   }};
+
+// The attribute of an activation or of its gradient as kernels take it; 0 where it has none.
+float activation_attribute(const Node& node);
+
 // (x) -> out, p: element i is 0 where its random word is below floor(p 2^32), else x / (1 - p). The words are
 // those of the stream `tensor`, the number of the output, so that the gradient (dout) -> dx draws the same
 // ones and no mask is kept.
 extern const OpDef kDropout, kDropoutGrad;
 
-TensorId relu(Builder& b, const std::string& name, TensorId x);
-TensorId leaky_relu(Builder& b, const std::string& name, TensorId x, double slope);
-TensorId tanh(Builder& b, const std::string& name, TensorId x);
-TensorId sigmoid(Builder& b, const std::string& name, TensorId x);
+// An activation by its struct: activation<elementwise::Silu>(b, "act", x).
+template <typename Op>
+TensorId activation(Builder& b, const std::string& name, TensorId x, double attribute = 0) {
+  return detail::add_activation(b, kActivation<Op>, name, x, Op::kAttribute, attribute, Op::kLeast,
+                                Op::kMost);
+}
+
+inline TensorId relu(Builder& b, const std::string& name, TensorId x) {
+  return activation<elementwise::Relu>(b, name, x);
+}
+inline TensorId leaky_relu(Builder& b, const std::string& name, TensorId x, double slope) {
+  return activation<elementwise::LeakyRelu>(b, name, x, slope);
+}
+inline TensorId tanh(Builder& b, const std::string& name, TensorId x) {
+  return activation<elementwise::Tanh>(b, name, x);
+}
+inline TensorId sigmoid(Builder& b, const std::string& name, TensorId x) {
+  return activation<elementwise::Sigmoid>(b, name, x);
+}
+inline TensorId silu(Builder& b, const std::string& name, TensorId x) {
+  return activation<elementwise::Silu>(b, name, x);
+}
 // In inference it is its input. p in [0, 1).
 TensorId dropout(Builder& b, const std::string& name, TensorId x, double p);
 

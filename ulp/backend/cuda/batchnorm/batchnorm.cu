@@ -36,7 +36,8 @@ __global__ void __launch_bounds__(kQuickThreads,
       float* to = tile + 3 * k * a.channels + c;
       const float gamma = norm.gamma.at(c);
       to[0] = norm.mean[c];
-      to[a.channels] = elementwise::multiply(gamma, elementwise::batch_inv(norm.variance[c], norm.epsilon));
+      to[a.channels] =
+          elementwise::Multiply::forward(gamma, elementwise::batch_inv(norm.variance[c], norm.epsilon));
       to[2 * a.channels] = norm.beta.at(c);
     }
   }

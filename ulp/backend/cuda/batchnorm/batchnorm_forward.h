@@ -58,10 +58,10 @@ __attribute__((noinline)) static __device__ void forward_long(const ForwardArgs<
         if (kLeaves > 1) x[k] = round_long(a.norm_target[k].codec, x[k], norm[k]);
       }
     }
-    const float y = kLeaves > 1 ? elementwise::add(x[0], x[kLeaves - 1]) : x[0];
+    const float y = kLeaves > 1 ? elementwise::Add::forward(x[0], x[kLeaves - 1]) : x[0];
     uint32_t code = code_long(a.target.codec, y, sum);
     if constexpr (kRelu) {
-      const float z = elementwise::relu(bits_float(decode_quick(a.target.codec, code)));
+      const float z = elementwise::Relu::forward(bits_float(decode_quick(a.target.codec, code)));
       code = code_long(a.target.codec, z, relu);
     }
     store_long<kOut>(a.out, element, code);

@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kQuickThreads, kGradBlocks)
     const float inverse = el::batch_inv(a.variance[c], a.epsilon);
     tile[c] = a.mean[c];
     tile[a.channels + c] = inverse;
-    tile[2 * a.channels + c] = el::multiply(a.gamma.at(c), inverse);
+    tile[2 * a.channels + c] = el::Multiply::forward(a.gamma.at(c), inverse);
     tile[3 * a.channels + c] = el::batch_mean(a.sum[c], a.rows);
     tile[4 * a.channels + c] = el::batch_mean(a.product[c], a.rows);
   }
@@ -129,10 +129,10 @@ __attribute__((noinline)) static __device__ void relu_grad_long(const ReluGradAr
     const uint64_t element = uint64_t{group} * kGroup + i;
     float dout = load_long<kFirst>(a.codec[0], a.dout[0], element);
     if constexpr (kSum) {
-      dout = el::add(dout, load_long<kSecond>(a.codec[1], a.dout[1], element));
+      dout = el::Add::forward(dout, load_long<kSecond>(a.codec[1], a.dout[1], element));
       dout = round_long(a.sum.codec, dout, summed);
     }
-    dout = el::relu_grad(dout, load_long<kMask>(a.mask_codec, a.mask, element));
+    dout = el::Relu::grad(dout, load_long<kMask>(a.mask_codec, a.mask, element));
     store_long<kOut>(a.out, element, code_long(a.target.codec, dout, made));
   }
   if constexpr (kSum) report_now(summed, a.sum.stats);

@@ -37,7 +37,7 @@ __attribute__((noinline)) static __device__ void norm_grad_long(const NormGradAr
     const uint64_t element = uint64_t{group} * kGroup + i;
     float dout = load_long<kGrad>(a.dout_codec, a.dout, element);
     if constexpr (kMasked) {
-      dout = elementwise::relu_grad(dout, load_long<kMask>(a.mask_codec, a.mask, element));
+      dout = elementwise::Relu::grad(dout, load_long<kMask>(a.mask_codec, a.mask, element));
       dout = round_long(a.masked.codec, dout, masked);
     }
     const float* at = tile + channel + i;

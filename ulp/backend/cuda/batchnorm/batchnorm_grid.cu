@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(kSumThreads, kLeaves == 1 ? 2 : 1)
   if (threadIdx.x < wide) {
     tile[threadIdx.x] = made[0];
     float& scale = tile[wide + threadIdx.x];
-    scale = elementwise::multiply(scale, elementwise::batch_inv(made[1], a.forward.norm[0].epsilon));
+    scale = elementwise::Multiply::forward(scale, elementwise::batch_inv(made[1], a.forward.norm[0].epsilon));
     if (here.row == 0) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) a.sums.out[i].data[c] = made[i];
@@ -272,7 +272,7 @@ __global__ void __launch_bounds__(kSumThreads, 1) run_joined_grad(const __grid_c
   if (threadIdx.x < wide) {
     const float inverse = elementwise::batch_inv(variance, a.grad.epsilon);
     tile[wide + threadIdx.x] = inverse;
-    tile[2 * wide + threadIdx.x] = elementwise::multiply(tile[2 * wide + threadIdx.x], inverse);
+    tile[2 * wide + threadIdx.x] = elementwise::Multiply::forward(tile[2 * wide + threadIdx.x], inverse);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       tile[(3 + i) * wide + threadIdx.x] = elementwise::batch_mean(made[i], a.grad.rows);

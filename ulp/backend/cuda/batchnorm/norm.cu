@@ -17,7 +17,7 @@ __global__ void track_all(Tracks tracks) {
   for (uint32_t c = threadIdx.x; c < t.channels; c += blockDim.x) {
     t.running_mean[c] = elementwise::batch_track(t.running_mean[c], t.mean[c], t.keep, t.momentum);
     t.running_variance[c] = elementwise::batch_track(
-        t.running_variance[c], elementwise::multiply(t.variance[c], t.unbias), t.keep, t.momentum);
+        t.running_variance[c], elementwise::Multiply::forward(t.variance[c], t.unbias), t.keep, t.momentum);
   }
 }
 
@@ -33,8 +33,9 @@ __global__ void track_groups(StoredView running, WriteView out, const float* now
     for (uint32_t i = 0; i < 8; ++i) {
       if (group * kGroup + i >= running.elements) continue;
       const float fresh = now[group * kGroup + i];
-      x[i] = elementwise::batch_track(x[i], unbiased ? elementwise::multiply(fresh, factors.unbias) : fresh,
-                                      factors.keep, factors.momentum);
+      x[i] = elementwise::batch_track(
+          x[i], unbiased ? elementwise::Multiply::forward(fresh, factors.unbias) : fresh, factors.keep,
+          factors.momentum);
     }
     store(out, *state, group, x, seen);
   }

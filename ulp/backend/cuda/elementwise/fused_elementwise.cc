@@ -115,7 +115,8 @@ WriteView fp32_target(float* data, size_t elements) {
 
 // Whether the result is a number of the first input or 0, both in one plain format, so that writing it rounds nothing.
 bool chooses_numbers(const Problem& problem, const Node& node) {
-  if (node.op != &kRelu && node.op != &kReluGrad) return false;
+  if (node.op != &kActivation<elementwise::Relu> && node.op != &kActivationGrad<elementwise::Relu>)
+    return false;
   const TensorFormat in = read_format(problem, node.in[0]);
   return !in.operand && std::holds_alternative<Plain>(in.storage) &&
          in.storage == problem.format(node.out[0]).storage;
@@ -240,9 +241,8 @@ class FusedTask : public Task {
     for (size_t i = full_inputs(node); i < node.in.size(); ++i) {
       channel_.emplace_back(problem, node.in[i], false, book_);
     }
-    if (node.op == &kLeakyRelu || node.op == &kLeakyReluGrad) {
-      stage.scalar = static_cast<float>(node.attrs.real("slope"));
-    } else if (node.op == &kSeed) {
+    stage.scalar = activation_attribute(node);
+    if (node.op == &kSeed) {
       stage.scalar = static_cast<float>(node.attrs.real("value"));
     } else if (node.op == &kDropout || node.op == &kDropoutGrad) {
       const elementwise::DropoutRule rule = elementwise::dropout_rule(node.attrs.real("p"));
@@ -377,11 +377,14 @@ std::unique_ptr<Task> make_merged(Task& first, Task& second) {
 std::span<const KernelDef> fused_elementwise_kernels() {
   static const std::vector<KernelDef> kernels = [] {
     std::vector<KernelDef> made;
-    for (const std::string_view op : {"relu", "relu_grad", "leaky_relu", "leaky_relu_grad", "tanh",
-                                      "tanh_grad", "sigmoid", "sigmoid_grad", "dropout", "dropout_grad",
-                                      "add", "multiply", "sum", "seed", "batch_norm", "batch_norm_grad"}) {
+    const auto add = [&](std::string_view op) {
       made.push_back({op, "fused", why_not, make_one<FusedTask>, true});
-    }
+    };
+    elementwise::Activations::for_each([&]<typename Op>(Op) { add(Op::kName), add(Op::kGradName); });
+    elementwise::Binaries::for_each([&]<typename Op>(Op) { add(Op::kName); });
+    for (const std::string_view op :
+         {"dropout", "dropout_grad", "sum", "seed", "batch_norm", "batch_norm_grad"})
+      add(op);
     made.push_back({"copy", "fused", why_not, make_copy, true});
     for (const std::string_view op : {"batch_stats", "batch_norm_sums"}) {
       made.push_back({op, "fused", why_not, make_one<FusedTask>});

@@ -1,5 +1,7 @@
-// Elementwise patterns of forward, operators that models cold_shape use, and copies.
+// Elementwise patterns of forward, activations by themselves, and copies.
 #include "ulp/backend/cuda/elementwise/fused_elementwise.h"
+
+#include <string>
 
 #include "ulp/backend/cuda/access/single.h"
 #include "ulp/backend/cuda/batchnorm/batchnorm.h"
@@ -10,46 +12,21 @@ namespace {
 
 namespace el = ulp::elementwise;
 
-struct LeakyReluOp {
+// An activation of the table, and its gradient.
+template <typename Op>
+struct Forward {
   static constexpr bool kSettles = false;
   template <int kWidth>
   __device__ static float apply(const Stage& stage, float x) {
-    return el::leaky_relu(x, stage.scalar);
+    return Op::forward(x, stage.scalar);
   }
 };
-struct LeakyReluGradOp {
+template <typename Op>
+struct Backward {
   static constexpr bool kSettles = false;
   template <int kWidth>
-  __device__ static float apply(const Stage& stage, float dout, float out) {
-    return el::leaky_relu_grad(dout, out, stage.scalar);
-  }
-};
-struct TanhOp {
-  static constexpr bool kSettles = false;
-  template <int kWidth>
-  __device__ static float apply(const Stage&, float x) {
-    return el::tanh(x);
-  }
-};
-struct TanhGradOp {
-  static constexpr bool kSettles = false;
-  template <int kWidth>
-  __device__ static float apply(const Stage&, float dout, float out) {
-    return el::tanh_grad(dout, out);
-  }
-};
-struct SigmoidOp {
-  static constexpr bool kSettles = false;
-  template <int kWidth>
-  __device__ static float apply(const Stage&, float x) {
-    return el::sigmoid(x);
-  }
-};
-struct SigmoidGradOp {
-  static constexpr bool kSettles = false;
-  template <int kWidth>
-  __device__ static float apply(const Stage&, float dout, float out) {
-    return el::sigmoid_grad(dout, out);
+  __device__ static float apply(const Stage& stage, float dout, float saved) {
+    return Op::grad(dout, saved, stage.scalar);
   }
 };
 struct MultiplyOp {
@@ -87,7 +64,7 @@ struct SumMany {
       float next[8];
       load_any(a.leaf[k].view, at.state, at.group, next);
 #pragma unroll
-      for (int i = 0; i < 8; ++i) x[i] = el::add(x[i], next[i]);
+      for (int i = 0; i < 8; ++i) x[i] = el::Add::forward(x[i], next[i]);
     }
   }
   template <int S, typename Args>
@@ -124,12 +101,6 @@ constexpr Pattern kPatterns[] = {
     {"add(x,x)", launch_often<Add<X, X>>},
     {"copy(x)", launch_often<Copy<X>>},
     {"multiply(x,x)", launch_rare<Map2<MultiplyOp, X, X>>},
-    {"leaky_relu(x)", launch_rare<Map<LeakyReluOp, X>>},
-    {"leaky_relu_grad(x,x)", launch_rare<Map2<LeakyReluGradOp, X, X>>},
-    {"tanh(x)", launch_rare<Map<TanhOp, X>>},
-    {"tanh_grad(x,x)", launch_rare<Map2<TanhGradOp, X, X>>},
-    {"sigmoid(x)", launch_rare<Map<SigmoidOp, X>>},
-    {"sigmoid_grad(x,x)", launch_rare<Map2<SigmoidGradOp, X, X>>},
     {"dropout(x)", launch_rare<Dropout<X>>},
     {"dropout_grad(x)", launch_rare<Dropout<X>>},
     {"sum(many)", launch_rare<SumMany>},
@@ -178,7 +149,15 @@ __global__ void __launch_bounds__(kThreads) run_copies(ULP_TABLE(Copies) copies)
 
 }  // namespace
 
-FusedLaunch find_elementwise(std::string_view text) { return find_in(kPatterns, text); }
+FusedLaunch find_elementwise(std::string_view text) {
+  if (const FusedLaunch found = find_in(kPatterns, text)) return found;
+  FusedLaunch found = nullptr;
+  el::Activations::for_each([&]<typename Op>(Op) {
+    if (text == std::string(Op::kName) + "(x)") found = launch_rare<Map<Forward<Op>, X>>;
+    if (text == std::string(Op::kGradName) + "(x,x)") found = launch_rare<Map2<Backward<Op>, X, X>>;
+  });
+  return found;
+}
 
 void launch_copies(const Copies& copies, Stream stream) {
   static_assert(sizeof(copies) <= kMostParameters);

@@ -176,7 +176,7 @@ struct ReluOp {
   static constexpr bool kSettles = false;
   template <int kWidth>
   __device__ static float apply(const Stage&, float x) {
-    return elementwise::relu(x);
+    return elementwise::Relu::forward(x);
   }
 };
 struct ReluGradOp {
@@ -241,8 +241,8 @@ struct BatchNorm {
     }
     float* to = tile + (Q + A::kParams) * entries + e;
     to[0] = in[2];
-    to[entries] =
-        elementwise::multiply(in[0], elementwise::batch_inv(in[3], args.stage[S + A::kStages].epsilon));
+    to[entries] = elementwise::Multiply::forward(
+        in[0], elementwise::batch_inv(in[3], args.stage[S + A::kStages].epsilon));
     to[2 * entries] = in[1];
   }
   template <int Q>
@@ -298,7 +298,7 @@ struct BatchNormGrad {
     float* to = tile + (Q + kBefore) * entries + e;
     to[0] = in[1];
     to[entries] = inverse;
-    to[2 * entries] = elementwise::multiply(in[0], inverse);
+    to[2 * entries] = elementwise::Multiply::forward(in[0], inverse);
     to[3 * entries] = elementwise::batch_mean(in[3], stage.rows);
     to[4 * entries] = elementwise::batch_mean(in[4], stage.rows);
   }

@@ -61,7 +61,7 @@ void launch_width(const FusedCall& call, Stream stream) {
   launch(run_elementwise<Expression, kWidth>, {spread.blocks, spread.block, args.tile_bytes()}, stream, args);
 }
 
-// An operator that models cold_shape use: compiled once, for anything.
+// An operator that models seldom use: compiled once, for anything.
 template <typename Expression>
 void launch_rare(const FusedCall& call, Stream stream) {
   launch_width<Expression, kAny>(call, stream);

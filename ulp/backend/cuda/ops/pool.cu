@@ -105,7 +105,8 @@ struct MaxGrad {
       float grad[width];
       load_some<width>(dout, element, grad);
 #pragma unroll
-      for (int i = 0; i < width; ++i) dx[i] = place[i] == k ? elementwise::add(dx[i], grad[i]) : dx[i];
+      for (int i = 0; i < width; ++i)
+        dx[i] = place[i] == k ? elementwise::Add::forward(dx[i], grad[i]) : dx[i];
     });
   }
 };

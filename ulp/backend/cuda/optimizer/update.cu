@@ -390,7 +390,7 @@ void set_blocks(UpdateBatch& batch) {
   uint64_t chunks = 0;
   for (uint32_t i = 0; i < batch.count; ++i)
     chunks += (batch.tensors[i].elements + kUpdateChunk - 1) / kUpdateChunk;
-  // Few blocks report cold_shape; many share the work out evenly.
+  // Few blocks report rarely; many share the work out evenly.
   const uint64_t share = (chunks / kBlocks + kWarps - 1) / kWarps * kWarps;
   batch.chunks = static_cast<uint32_t>(share < kWarps                ? kWarps
                                        : share > kMostShare * kWarps ? kMostShare * kWarps
