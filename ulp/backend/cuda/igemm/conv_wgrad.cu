@@ -100,7 +100,8 @@ __global__ void __launch_bounds__(kGradThreads, grad_shares(kInputs, kOutputs, f
     barrier_wait(block.ready + 8 * copy.at, copy.phase);
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
-      mma_wait<0>();  // the products that read these operands; the other warpgroups multiply meanwhile
+      // the products that read these operands; the other warpgroups multiply meanwhile
+      mma_wait<0>();
       if (b == 0 && before != Block::kCopies && lane == 0) barrier_arrive(block.used + 8 * before);
       if constexpr (kInBytes == 1) {
         // A register has two pixels of two channels: the first channel is one row, the second the

@@ -16,7 +16,8 @@ namespace ulp::cuda {
 
 inline constexpr uint32_t kGradPixels = 64;  // pixels of a tile
 inline constexpr uint32_t kGradTaps = 3;     // along an axis, at most
-inline constexpr uint32_t kGradCopies = 4;   // buffers for a tile's gradients in the tensor core's layout
+// buffers for a tile's gradients in the tensor core's layout
+inline constexpr uint32_t kGradCopies = 4;
 
 // True if a block has so few sums that half a multiprocessor's registers and shared memory suffice.
 // Blocks of other steps can then run on the same multiprocessor, where this block alone would
