@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(kSumThreads, kLeaves == 1 ? 2 : 1)
   if constexpr (kLeaves > 1) fetch_some(added, a.forward.in[1], 0, a.depth);
   if (here.first())
     choose_pivots<kCode>(a.sums, here.slice * course.width + here.side, pivots + here.side * kGroup);
-  // of the first threads
+  // Of the first threads.
   const uint32_t wide = course.width * kGroup, c = here.slice * wide + threadIdx.x;
   if (threadIdx.x < wide) {
     tile[wide + threadIdx.x] = a.forward.norm[0].gamma.at(c);
@@ -220,7 +220,7 @@ __global__ void __launch_bounds__(kSumThreads, 1) run_joined_grad(const __grid_c
   };
   fetch_some(0, half);
   fetch_some(half, a.depth);
-  // of the first threads
+  // Of the first threads.
   const uint32_t wide = course.width * kGroup, c = here.slice * wide + threadIdx.x;
   if (threadIdx.x < wide) {
     tile[threadIdx.x] = a.grad.mean[c];

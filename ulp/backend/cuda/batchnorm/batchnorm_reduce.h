@@ -218,7 +218,7 @@ __device__ inline void choose_pivots(const SumArgs& a, uint32_t side, float* piv
 #pragma unroll
   for (uint32_t k = 0; k < kSome; ++k) {
     float x[8];
-    // a misread code gives another pivot, which does as well
+    // A misread code gives another pivot, which does as well.
     unpack_units<kCode>(raw[k], a.x_reading, x);
 #pragma unroll
     for (int i = 0; i < 8; ++i) sum[i] += x[i];

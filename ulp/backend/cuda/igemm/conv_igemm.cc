@@ -107,7 +107,7 @@ void prefer_half(const Problem& problem, const Operand& x, const FloatFormat& we
   // products save.
   if (made.parts.size() > 1) return;
   const bool narrow = made.feed == Feed::tf32_from_8;
-  // codes must fit the exponent field of fp16; its highest field is detected
+  // Codes must fit the exponent field of fp16; its highest field is detected.
   if (narrow && format.top > 31) return;
   const std::optional<int> weight_power = half_power(weight);
   if (!weight_power) return;
@@ -382,7 +382,7 @@ class IgemmTask : public Task {
   Result result_;
   IgemmWeights weights_, weights_again_;  // without addresses
   std::optional<Gathered> gathered_;
-  // offsets of the im2col rows and of the weight, padded alike
+  // Offsets of the im2col rows and of the weight, padded alike.
   size_t codes_ = 0, padded_ = 0, convert_ = 0;
   std::vector<Launch> calls_, calls_again_;  // again: for marked tiles
   TensorId root_;                            // the tensor whose largest value the window follows

@@ -39,7 +39,7 @@ enum class Feed : uint8_t {
   tf32_from_16,  // 16-bit codes without specials, multiplied as tf32
   half_from_8,   // 8-bit codes without specials, multiplied as fp16; marked tiles go to tf32
   // 16-bit codes without specials, moved into the fp16 window (fp16_window.h); marked tiles go to
-  // tf32
+  // tf32.
   half_from_16,
 };
 // The operand type of the tensor core.
@@ -100,10 +100,10 @@ struct Divisor {
 // Halo tiles: tiles kept in shared memory with their borders (conv_halo.h).
 struct PaddedTiles {
   uint32_t images = 1, rows = 1;  // a tile's results: whole images, or rows of one image
-  // places from one row to the next, and from one image to the next
+  // Places from one row to the next, and from one image to the next.
   uint32_t pitch = 0, image_pitch = 0;
   uint32_t pixels = 0;  // pixels of a tile in shared memory
-  // groups of 64 results in a tile; 0 if this is no halo tiling
+  // Groups of 64 results in a tile; 0 if this is no halo tiling.
   uint32_t pieces = 0;
   int32_t row = 0, column = 0;  // first input pixel that the tile's first result reads
   Divisor bands;                // tiles per image
@@ -111,13 +111,13 @@ struct PaddedTiles {
 
 // How the work is divided into tiles.
 struct IgemmTiling {
-  // results of a tile, 128 or 256; halo: places, borders included
+  // Results of a tile, 128 or 256; halo: places, borders included.
   uint32_t rows = 128;
   uint32_t columns = 64;   // output channels of a tile: 32, 64 or 128; halo: 16, 32 or 64
   uint32_t channels = 64;  // input channels of a slab: 16, 32 or 64
   uint32_t grid = 1;       // thread blocks
   uint32_t stages = 4;     // pipeline stages for weight blocks in shared memory
-  // all weight blocks of a tile fit the stages and stay in shared memory
+  // All weight blocks of a tile fit the stages and stay in shared memory.
   bool resident = false;
   uint32_t slabs = 2;                // slabs in shared memory
   uint32_t slab_rows = 0;            // pixels of a slab
@@ -162,7 +162,7 @@ struct IgemmWeights {
     uint8_t column_bits = 5, channel_bits = 4;  // of a block: powers of two
     bool natural = false;                       // input channels in order; never for tf32
     Divisor taps, chunks;
-    // the tap of the stored weight for each tap of the part
+    // The tap of the stored weight for each tap of the part.
     uint8_t source[kMostTaps * kMostTaps] = {};
   };
 
@@ -172,7 +172,7 @@ struct IgemmWeights {
   uint32_t weight_taps = 1;      // taps of the stored weight
   bool transposed = false;       // stored as (in_c, taps, out_c), else as (out_c, taps, in_c)
   MmaType product = MmaType::bf16;
-  // a power of two that the other operand lacks; for fp16 also what half_of expects
+  // A power of two that the other operand lacks; for fp16 also what half_of expects.
   float factor = 1;
   // For fp16: `outside` has one word per block of the launch (weight_blocks), nonzero if fp16 does
   // not hold one of its weights; the word at `marked` is set to 0. For tf32: packing does nothing

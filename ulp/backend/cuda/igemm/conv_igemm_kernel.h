@@ -21,7 +21,7 @@ constexpr int kConsumers = 256, kIgemmThreads = kConsumers + 128;
 template <Feed feed, int channels>
 struct FeedPart {
   static constexpr int kWords = channels / 4 * static_cast<int>(feed_bytes(feed)) / 4;
-  // k steps of the tensor core
+  // k steps of the tensor core.
   static constexpr int kSteps = channels / (feeds_tf32(feed) ? 8 : 16);
 
   // The copy engine swizzles rows of 128 bytes, so that the same parts of neighbouring rows lie in

@@ -18,7 +18,7 @@ namespace {
 
 constexpr uint32_t kUnit = 16;  // channels that a warp sums
 constexpr size_t kShared = 227 * 1024,
-                 // bytes of shared memory: alone on a multiprocessor, and one of two
+                 // Bytes of shared memory: alone on a multiprocessor, and one of two.
     kSharedOfTwo = 113 * 1024;
 constexpr uint32_t kMostGradStages = 6;
 

@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kGradThreads, grad_shares(kInputs, kOutputs, f
     barrier_wait(block.ready + 8 * copy.at, copy.phase);
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
-      // the products that read these operands; the other warpgroups multiply meanwhile
+      // The products that read these operands; the other warpgroups multiply meanwhile.
       mma_wait<0>();
       if (b == 0 && before != Block::kCopies && lane == 0) barrier_arrive(block.used + 8 * before);
       if constexpr (kInBytes == 1) {

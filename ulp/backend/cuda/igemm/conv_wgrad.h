@@ -16,7 +16,7 @@ namespace ulp::cuda {
 
 inline constexpr uint32_t kGradPixels = 64;  // pixels of a tile
 inline constexpr uint32_t kGradTaps = 3;     // along an axis, at most
-// buffers for a tile's gradients in the tensor core's layout
+// Buffers for a tile's gradients in the tensor core's layout.
 inline constexpr uint32_t kGradCopies = 4;
 
 // True if a block has so few sums that half a multiprocessor's registers and shared memory suffice.

@@ -45,7 +45,7 @@ __device__ inline void put_word(uint32_t at, uint32_t word) {
 template <class Block, int kOutBytes, int kOutputs>
 __device__ __forceinline__ void convert_tile(const GradCall& call, uint32_t from, uint32_t to,
                                              uint32_t worker) {
-  // pixels per load of 16 channels
+  // Pixels per load of 16 channels.
   constexpr uint32_t kRow = kOutputs * kOutBytes, kSpan = 32 / kOutBytes;
   constexpr uint32_t kLoads = kGradPixels / kSpan * (kOutputs / 16), kWarps = Block::kConverters / 32;
   constexpr uint32_t kHalf = kOutputs * 16;  // bytes of four k steps

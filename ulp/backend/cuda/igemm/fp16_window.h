@@ -70,7 +70,7 @@ ULP_HD constexpr uint32_t window_offset(const HalfFormat& format, uint32_t most)
 struct HalfWindow {
   uint32_t lowered = 0;  // added to magnitudes, in both halves
   uint32_t shift = 0;    // from the format's mantissa to fp16's
-  // the first magnitude above the window; the first within it, minus 1
+  // The first magnitude above the window; the first within it, minus 1.
   uint32_t beyond = 0, first_less = 0;
 
   ULP_HD static constexpr HalfWindow of(const HalfFormat& format, uint32_t offset) {
