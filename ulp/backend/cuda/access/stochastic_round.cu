@@ -203,9 +203,9 @@ __device__ inline void round_piece(const RandomCall& call, const RoundKey& key, 
       }
     }
     seen.amax = float_bits(most) > seen.amax ? float_bits(most) : seen.amax;
-    // Skipped codes8 runs may be written here: the slow path overwrites them. fp32 and bf16 values
-    // may overlay the input, and 16-bit codes are then written one by one, which a compiler might
-    // treat as something else.
+    // codes8 bytes of a skipped run may be written here, because the slow path writes them again.
+    // Other forms may not: values may overlay the input, and 16-bit codes are then written one by
+    // one, which a compiler may treat differently.
     if (there(u) && (kForm == RandomForm::codes8 || !left_out))
       store_run<kForm>(call.codec, piece.out + 32 * u * kRunBytes<kForm>, raw[u], minus, packed);
   }

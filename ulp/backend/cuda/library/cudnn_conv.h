@@ -24,9 +24,10 @@ namespace ulp::cuda {
 enum class ConvKind : uint8_t { forward, grad_input, grad_weight };
 
 struct ConvShape {
-  int64_t n, h, w,
-      c;      // c and k: all groups together;
-  int64_t k;  // the caller pads them: to 8 for 16-bit operands, to 4 for fp32
+  int64_t n, h, w, c;
+  // C and k count all groups. The caller pads them: to multiples of 8 for 16-bit operands, of 4 for
+  // fp32.
+  int64_t k;
   int64_t kernel_h, kernel_w;
   int64_t stride_h, stride_w;
   int64_t padding_h, padding_w;
