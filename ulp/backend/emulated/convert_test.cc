@@ -20,8 +20,8 @@
 namespace ulp::cuda {
 namespace {
 
-// Any pattern and values near 1; if `special` is not 0, every `special`-th element is NaN, infinity
-// or zero.
+// Values near 1. If `special` is not 0, every other element has any pattern, and every `special`-th
+// is NaN, infinity or zero.
 std::vector<float> numbers(size_t n, size_t special) {
   std::vector<float> made(n);
   for (size_t i = 0; i < n; ++i) {
