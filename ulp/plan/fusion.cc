@@ -8,7 +8,7 @@
 namespace ulp {
 namespace {
 
-// A chain longer than this is cut: each link needs a place near the core.
+// Longer chains are split: each link needs room in the first cache or in registers.
 constexpr size_t kMaxInlined = 8, kMaxLeaves = 6;
 
 size_t at(TensorId id) { return static_cast<size_t>(id.index); }
@@ -51,7 +51,7 @@ class Finder {
  private:
   const Storage& storage(TensorId id) const { return plan_.formats[at(id)].storage; }
 
-  // Rounding what is rounded already changes nothing in a plain format.
+  // In a plain format, rounding an already rounded value changes nothing.
   bool changes_nothing(const Node& node) const {
     if (node.op != &kCopy) return false;
     const TensorInfo &in = graph_[node.in[0]], &out = graph_[node.out[0]];
@@ -95,7 +95,8 @@ class Finder {
     const size_t readers = readers_[at(out)].size();
     size_t read = 0;
     for (const int32_t leaf : leaves) read += bytes(TensorId{leaf});
-    // Computed in each of its readers, against read once, written once and read by each.
+    // Compares recomputing it in each reader with reading once, writing once and reading in each
+    // reader.
     if (readers > 1 && (inside > 2 || readers * read >= read + (1 + readers) * bytes(out))) return;
     fusion_.inlined[at(out)] = true;
     fusion_.absorbed[index] = true;
@@ -112,7 +113,7 @@ class Finder {
       if (other.phase != node.phase ||
           (other.op->form != Form::elementwise && other.op->form != Form::reduction))
         return false;
-      // It is read as a whole by every input that has its bytes.
+      // Every input that has its bytes reads it as a whole.
       return std::all_of(other.in.begin(), other.in.end(), [&](TensorId in) {
         return fusion_.root[at(in)] != out || (full(other, in) && graph_[in].shape == info.shape);
       });
@@ -124,9 +125,10 @@ class Finder {
   const std::vector<bool>& stored_;
   Fusion fusion_;
   std::vector<std::vector<size_t>> readers_;  // nodes, by root
-  std::vector<std::set<int32_t>> leaves_;     // stored tensors that an elementwise result is computed from
-  std::vector<bool> keep_;                    // by root: asked to be stored, it or a view of it
-  std::vector<size_t> inside_;                // nodes that computing it takes
+  // Stored tensors that an elementwise result is computed from.
+  std::vector<std::set<int32_t>> leaves_;
+  std::vector<bool> keep_;      // by root: it or a view of it was asked to be stored
+  std::vector<size_t> inside_;  // nodes that computing it takes
 };
 
 }  // namespace

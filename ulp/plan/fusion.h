@@ -1,4 +1,4 @@
-// Which tensors need not be stored, and which nodes are computed inside others.
+// Fusion: which tensors need not be stored, and which nodes are computed inside others.
 #pragma once
 
 #include <span>
@@ -10,7 +10,7 @@
 namespace ulp {
 
 struct Fusion {
-  // By tensor: the tensor whose bytes it has; itself for most.
+  // By tensor: the tensor that owns its bytes; usually itself.
   std::vector<TensorId> root;
   // By tensor: computed inside its readers.
   std::vector<bool> inlined;
@@ -18,7 +18,8 @@ struct Fusion {
   std::vector<bool> absorbed;
 };
 
-// Copies that change nothing, and views, are their inputs. With `fuse`, tensors are inlined except those that `stored` names by index.
+// Copies that change nothing, and views, share their input's bytes. With `fuse`, tensors are
+// inlined except those flagged in `stored`.
 Fusion find_fusion(const PlanContext& plan, bool fuse, const std::vector<bool>& stored);
 
 // The nodes computed inside `node`, in graph order.

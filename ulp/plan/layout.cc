@@ -7,7 +7,7 @@
 namespace ulp {
 namespace {
 
-// Each at the lowest place that is free for all its life.
+// Places each buffer at the lowest offset that is free during its live range.
 size_t place(std::span<Buffer> buffers, std::span<const size_t> order) {
   std::vector<size_t> placed;  // by offset
   size_t arena = 0;

@@ -1,4 +1,4 @@
-// Two steps as one task.
+// Merging two consecutive steps into one task.
 #include <algorithm>
 
 #include "ulp/plan/plan.h"
@@ -6,7 +6,7 @@
 
 namespace ulp {
 
-// And a workspace for each step.
+// Adds a workspace for each step.
 std::vector<Buffer> Plan::with_workspaces(const std::vector<Buffer>& tensors) const {
   std::vector<Buffer> made = tensors;
   for (size_t i = 0; i < steps_.size(); ++i) {
@@ -17,9 +17,10 @@ std::vector<Buffer> Plan::with_workspaces(const std::vector<Buffer>& tensors) co
   return made;
 }
 
-// Joins a step with the next one where the backend can and there is room: all that either of them needs is alive at once then. Returns the bytes of
-// an arena without any of that, to which such pairs add no more than half the slack, as the rest is for what runs beside, or nothing where there are none; `lives` are
-// afterwards those with them.
+// Merges a step with the next one if the backend can and there is room: everything that either
+// needs is then live at once. Returns the bytes of an arena without any merging, or nothing if
+// there are no merged pairs. Pairs may exceed that by at most half the slack; the other half is for
+// overlap. `lives` are afterwards those with merged pairs.
 std::optional<size_t> Plan::merge_steps(const PlanOptions& options, Lives& lives) {
   if (!options.merge || backend_.make_merged == nullptr) return {};
   const std::vector<Buffer> apart = with_workspaces(lives.buffers);
@@ -47,7 +48,7 @@ std::optional<size_t> Plan::merge_steps(const PlanOptions& options, Lives& lives
   if (pairs.empty()) return {};
   std::vector<Buffer> placed = apart;
   const size_t least = ulp::lay_out(placed), most = options.tight ? least : least + least / kPeakSlack / 2;
-  // Gaps may still cost more than was counted: then fewer pairs, those first that come nearest to the peak.
+  // Gaps may cost more than was counted. Then pairs are dropped, those closest to the peak first.
   std::stable_sort(pairs.begin(), pairs.end(),
                    [](const Pair& a, const Pair& b) { return a.bytes < b.bytes; });
   while (!pairs.empty()) {

@@ -1,4 +1,4 @@
-// What is done before its turn, or beside others.
+// Overlap: steps that run on the side stream, and preparation ahead of time.
 #include <algorithm>
 
 #include "ulp/plan/plan.h"
@@ -9,21 +9,23 @@ namespace {
 
 size_t at(TensorId id) { return static_cast<size_t>(id.index); }
 
-constexpr int kMostOverlapped = 6;  // steps that one may run beside, at most
+constexpr int kMostOverlapped = 6;  // steps that one may overlap with, at most
 
 bool meet(const std::vector<size_t>& a, const std::vector<size_t>& b) {
   return std::any_of(a.begin(), a.end(),
                      [&](size_t x) { return std::find(b.begin(), b.end(), x) != b.end(); });
 }
 
-// Whether a step of the one phase may run on in the other: those that are always run one right after the other.
+// Whether a step of one phase may continue into the other: phases that always run right after each
+// other.
 bool goes_on(Phase from, Phase to) { return to == from || (from == Phase::forward && to == Phase::backward); }
 
 }  // namespace
 
-// Adds workspaces and what is prepared to the tensors' buffers and lays all out; returns the arena's bytes. Steps run beside others and
-// prepare together if that takes hardly more than the peak without: room as counted may still be lost to gaps. `apart`: that
-// peak where some steps are joined and it is another than theirs.
+// Adds workspaces and prepared data to the tensors' buffers and lays everything out; returns the
+// arena's bytes. Steps overlap and prepare together if that takes hardly more than the peak without
+// it; gaps may still waste counted room. `apart`: that peak, if some steps are merged and it
+// differs.
 size_t Plan::lay_out_steps(const PlanOptions& options, const Lives& lives, std::optional<size_t> apart,
                            std::vector<Buffer>& buffers) {
   const std::vector<Buffer> tensors = buffers;
@@ -56,8 +58,9 @@ size_t Plan::lay_out_steps(const PlanOptions& options, const Lives& lives, std::
   return attempt(false, false, false);
 }
 
-// A step that may run beside others does so until something reads what it writes or overwrites what it reads, or forward and backward end, where that
-// takes no more memory: what it touches lives on until then. `life`: of tensors, `buffer_of`: the buffers they are in, below 0: none.
+// A step that may run on the side stream does so until something reads what it writes or overwrites
+// what it reads, or until forward and backward end, if that takes no more memory: what it touches
+// stays live until then. `life`: of tensors; `buffer_of`: their buffers, negative: none.
 void Plan::overlap_steps(std::span<const TensorPlace> life, std::span<const int> buffer_of,
                          std::vector<Buffer>& buffers) {
   const int end = static_cast<int>(steps_.size());
@@ -80,7 +83,7 @@ void Plan::overlap_steps(std::span<const TensorPlace> life, std::span<const int>
   }
   for (size_t i = 0; i < steps_.size(); ++i) alive[i] += aligned_bytes(steps_[i].workspace_bytes());
   const size_t peak = *std::max_element(alive.begin(), alive.end()), room = peak + peak / kPeakSlack / 2;
-  // Where a result takes over the buffer of an operand, that is overwritten.
+  // If a result takes over an operand's buffer, the operand is overwritten.
   const auto overwritten = [&](size_t tensor, int when) {
     for (size_t i = 0; i < life.size(); ++i) {
       if (i != tensor && at(roots_[i]) == i && buffer_of[i] == buffer_of[tensor] && life[i].first == when)
@@ -135,9 +138,10 @@ bool Plan::writes_state_of(int writer, int reader) const {
   return false;
 }
 
-// What tasks prepare from state is made for as many of a phase at once as there is room for: where few bytes are alive one launch serves
-// many, near the peak each has its own. `workspaces`: the first buffer of a workspace, one for each step. Of what is made together buffers
-// are added in the order of the steps that make it.
+// Prepares what tasks derive from state for as many tasks of a phase at once as there is room for:
+// where few bytes are live one launch serves many, near the peak each has its own. `workspaces`:
+// the first workspace buffer, one per step. Buffers for shared preparation are added in the order
+// of the steps that do it.
 void Plan::prepare_together(std::vector<Buffer>& buffers, size_t workspaces, bool early) {
   std::vector<size_t> alive(steps_.size());
   for (const Buffer& buffer : buffers) {
@@ -165,13 +169,13 @@ void Plan::prepare_together(std::vector<Buffer>& buffers, size_t workspaces, boo
     for (int i = groups.back().front(); i < when; ++i) alive[static_cast<size_t>(i)] += bytes;
     groups.back().push_back(when);
   }
-  int after = 0;  // groups stay in their order
+  int after = 0;  // groups stay in order
   for (const std::vector<int>& group : groups) {
     if (group.size() < 2) continue;
     std::vector<Task*> tasks;
     size_t all = 0;
     for (const int member : group) all += aligned_bytes(steps_[static_cast<size_t>(member)].task->prepared());
-    // `early`: as early in the phase as there is room, so that it can run beside other steps.
+    // `early`: as early in the phase as there is room, so that it can overlap with other steps.
     int begin = group.front();
     for (int i = begin - 1; early && i >= after; --i) {
       const PlanStep& step = steps_[static_cast<size_t>(i)];

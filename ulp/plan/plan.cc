@@ -15,7 +15,7 @@ namespace {
 
 size_t at(TensorId id) { return static_cast<size_t>(id.index); }
 
-// What a step touches, by the tensors whose bytes they are. What is computed inside counts where it runs.
+// What a step touches, by owner of the bytes. Nodes computed inside count where they run.
 struct Touched {
   std::vector<int32_t> read, written;  // sorted
 };
@@ -40,12 +40,12 @@ bool meet(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
                      [&](int32_t x) { return std::binary_search(b.begin(), b.end(), x); });
 }
 
-// Whether the step belongs after the judgement of its gradients, where there is one.
+// Whether the step belongs after the check of its gradients, if there is one.
 bool after_check(Phase phase) { return phase >= Phase::recompute; }
 
-// Fused backward: each step that finishes a gradient, sums its squares or updates moves to where all that it needs is
-// there, and nothing later reads or writes what it changes. Where gradients are judged before they are made again,
-// nothing moves from one side of that to the other.
+// Fused backward: each step that completes a gradient, sums its squares or updates moves to the
+// first point where all its inputs are ready and nothing later reads or writes what it changes. If
+// gradients are checked before they are recomputed, nothing moves across that check.
 void update_early(const Graph& graph, const Fusion& fusion, std::vector<PlanStep>& steps) {
   std::vector<PlanStep> order;
   std::vector<Touched> done;
@@ -74,7 +74,7 @@ bool copies_gradient(const Graph& graph, const Node& node) {
   return node.op == &kCopy && (kind == Kind::weight_grad || kind == Kind::grad_sum);
 }
 
-// By tensor whose bytes they are: how many nodes of a phase read or write it.
+// By owner of the bytes: how many nodes of a phase read or write it.
 std::vector<int> uses_in(const Graph& graph, Phase phase) {
   std::vector<int> uses(graph.tensor_count());
   for (const Node& node : graph.nodes()) {
@@ -86,7 +86,8 @@ std::vector<int> uses_in(const Graph& graph, Phase phase) {
   return uses;
 }
 
-// Nodes that one pass over all parameters does: of a backend that `merges`, also copies of their gradients.
+// Nodes that one pass over all parameters handles; for a backend that `merges` also copies of their
+// gradients.
 bool one_pass(const Graph& graph, bool merges, NodeId a, NodeId b) {
   const OpDef* op = graph[a].op;
   if (graph[b].op != op || graph[a].phase != graph[b].phase) return false;
@@ -94,15 +95,16 @@ bool one_pass(const Graph& graph, bool merges, NodeId a, NodeId b) {
   return merges && copies_gradient(graph, graph[a]) && copies_gradient(graph, graph[b]);
 }
 
-// Whether a step writes what the node writes: then they cannot run beside each other in one task.
+// Whether a step writes what the node writes: then they cannot run concurrently in one task.
 bool writes_same(const Graph& graph, const PlanStep& step, NodeId id) {
   return std::any_of(step.roots.begin(), step.roots.end(), [&](NodeId root) {
     return graph.bytes_of(graph[root].out[0]) == graph.bytes_of(graph[id].out[0]);
   });
 }
 
-// The order in which nodes are looked at. Where the backend `merges`, what is small and nothing else of its phase reads comes together at the
-// phase's end: running statistics, made of what is kept for backward anyway, and copies of gradients.
+// The order in which nodes are considered. If the backend `merges`, small nodes that nothing else
+// in their phase reads are collected at the phase's end: running statistics, which are computed
+// from values saved for backward anyway, and copies of gradients.
 std::vector<NodeId> node_order(const Graph& graph, bool merges) {
   std::vector<NodeId> order, late;
   const std::vector<int> uses = uses_in(graph, Phase::backward);
@@ -135,10 +137,10 @@ Plan::Plan(const Graph& graph, std::vector<TensorFormat> formats, const PlanOpti
                                  options.accumulator, options.arithmetic, options.units});
   const Backend& backend = backend_;
   std::vector<bool> stored(graph.tensor_count());
-  // Results are looked at by the caller.
+  // The caller reads results.
   for (const TensorId id : options.results) stored[at(id)] = true;
 
-  // A problem that no kernel takes whole is taken apart, and the fusion is sought again without it.
+  // A problem that no kernel takes whole is split, and fusion is repeated without it.
   Fusion fusion;
   for (bool settled = false; !settled;) {
     settled = true;
@@ -148,7 +150,7 @@ Plan::Plan(const Graph& graph, std::vector<TensorFormat> formats, const PlanOpti
     context_->roots = roots_;
     std::vector<bool> reported(graph.node_count());
     const bool merges = options.fuse && backend.merges;
-    // With fused backward gradients are wanted as soon as they can be had.
+    // With fused backward gradients are needed as early as possible.
     for (const NodeId id : node_order(graph, merges && !options.fused_backward)) {
       if (fusion.absorbed[static_cast<size_t>(id.index)]) continue;
       const bool tracks = merges && graph[id].op == &kBatchTrack;
@@ -192,7 +194,7 @@ Plan::Plan(const Graph& graph, std::vector<TensorFormat> formats, const PlanOpti
 Plan::Lives Plan::find_lives(const PlanOptions& options) const {
   const std::vector<TensorId>& roots = roots_;
   const int end = static_cast<int>(steps_.size());
-  // Lives of tensors that have bytes.
+  // Live ranges of tensors that have bytes.
   Lives made{
       std::vector<TensorPlace>(graph_.tensor_count()), std::vector<int>(graph_.tensor_count(), -1), {}};
   auto& [life, buffer_of, buffers] = made;
@@ -222,7 +224,7 @@ Plan::Lives Plan::find_lives(const PlanOptions& options) const {
     buffers.push_back({tensor_bytes(graph_.tensors()[i], formats_[i].storage), life[i].first, life[i].last});
   }
 
-  // In place: the output takes over the buffer of an input that dies here.
+  // In place: the output takes over the buffer of an input whose live range ends here.
   for (size_t i = 0; i < steps_.size(); ++i) {
     const PlanStep& step = steps_[i];
     const int when = moment(i);
@@ -269,7 +271,8 @@ void Plan::lay_out(const PlanOptions& options) {
   // State has slots of its own; the rest shares the arena.
   for (size_t i = 0; i < graph_.tensor_count(); ++i) {
     const TensorInfo& tensor = graph_.tensors()[i];
-    // A sum over micro-batches lives from one to the next, which may be of another size and have another plan.
+    // A sum over micro-batches lives from one micro-batch to the next, which may have another size
+    // and another plan.
     const bool sum = tensor.kind == Kind::grad_sum && options.micro_batches > 1;
     if (!is_state(tensor.kind) && !sum) continue;
     const size_t bytes = tensor_bytes(tensor, formats_[i].storage);
@@ -320,7 +323,7 @@ void Plan::lay_out(const PlanOptions& options) {
     places_[i] = {Home::step,       roots[i],
                   buffer.offset,    tensor_bytes(graph_.tensors()[i], formats_[i].storage),
                   life[root].first, life[root].last};
-    // Where one tensor takes over another's buffer both are alive for a step; they count once.
+    // If one tensor takes over another's buffer both are live for a step; they count once.
     if (root != i || life[i].first > peak_step_ || life[i].last < peak_step_ ||
         counted[static_cast<size_t>(buffer_of[i])])
       continue;

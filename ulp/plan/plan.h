@@ -1,9 +1,10 @@
-// Before the first step: in which order nodes run, with which kernels, what is stored and where. A plan is a
-// pure function of the graph, the formats and the options, and its bytes are those that running it takes.
+// What is decided before the first step: in which order nodes run, with which kernels, what is
+// stored and where. A plan is a pure function of the graph, the formats and the options, and its
+// bytes are those that running it takes.
 //
-// Not stored is what need not be: an elementwise result that only elementwise nodes and reductions read is computed inside
-// them, where that moves fewer bytes; a copy that changes nothing is its input; an elementwise result lies where an input
-// lay that nothing reads any more.
+// Three kinds of tensors are not stored. An elementwise result that only elementwise nodes and
+// reductions read is computed inside them, if that moves fewer bytes. A copy that changes nothing
+// is its input. An elementwise result overlays an input that nothing reads any more.
 #pragma once
 
 #include <cstddef>
@@ -22,12 +23,13 @@ namespace ulp {
 struct PlanOptions {
   const Backend* backend = nullptr;
   KernelChoice kernels = {};
-  size_t workspace = size_t{64} << 20;  // where a task can choose, it takes no more
+  size_t workspace = size_t{64} << 20;  // a task that has a choice takes no more
   bool fuse = true;                     // off: every node runs by itself and every tensor is stored
-  bool overlap = true;                  // off: no step runs beside others
+  bool overlap = true;                  // off: no step runs on the side stream
   bool merge = true;                    // off: no two steps are one task
-  bool tight = false;                   // nothing is done beside, ahead or at once that takes more memory
-  bool fused_backward = false;          // update a parameter as soon as its gradient is complete
+  // No overlap, early preparation or merging that takes more memory.
+  bool tight = false;
+  bool fused_backward = false;  // update a parameter as soon as its gradient is complete
   int micro_batches = 1;
   Round round = Round::nearest_even;
   Overflow overflow = Overflow::saturate;
@@ -38,31 +40,33 @@ struct PlanOptions {
 };
 
 enum class Home : uint8_t {
-  nowhere,  // computed inside what reads it, or never
+  nowhere,  // computed inside its readers, or never
   state,    // outlives the step: weights, and gradient sums over micro-batches
   step,
 };
 
 struct TensorPlace {
   Home home = Home::nowhere;
-  TensorId root = {};            // whose bytes it has; mostly its own
+  TensorId root = {};            // owner of its bytes; usually itself
   size_t offset = 0, bytes = 0;  // in the step arena
-  int first = -1, last = -1;     // the steps that it lives through
+  int first = -1, last = -1;     // live range in steps
 };
 
 struct PlanStep {
   std::vector<NodeId> roots, inlined;
   const KernelDef* kernel = nullptr;
-  std::string declined;  // why better kernels did not take it; "" where the best did
+  std::string declined;  // why better kernels declined; "" if the best one took it
   std::unique_ptr<Task> task;
   Phase phase = Phase::forward;
   size_t workspace = 0;  // offset in the step arena
   // Runs before the task: what it and later steps have prepared, and which steps these are.
   std::unique_ptr<Task> preparation;
   std::vector<int> prepares;
-  int live_until = 0;              // above the next one's number: it may run beside the steps before this one
-  std::optional<size_t> prepared;  // offset in the step arena; none: the task prepares for itself, if at all
-  // Of two steps that are one (Backend::make_merged): the first's does what both tasks would, the second runs nothing.
+  int live_until = 0;  // if above the next step's number: may run on the side stream until then
+  // Offset in the step arena; none: the task prepares for itself, if at all.
+  std::optional<size_t> prepared;
+  // If two steps are merged (Backend::make_merged): the first's task does the work of both, the
+  // second runs nothing.
   std::unique_ptr<Task> merged_task;
   bool merged = false;
 
@@ -71,10 +75,10 @@ struct PlanStep {
   }
 };
 
-// What the memory is for, at the moment when most is in use. Gaps between tensors count as workspace.
+// What the memory is used for at the peak. Gaps between tensors count as workspace.
 struct PlanBytes {
   size_t weights = 0, optimizer = 0, activations = 0, gradients = 0, workspace = 0;
-  size_t snapshot = 0;  // of weights and optimizer state, which whoever runs the plan keeps
+  size_t snapshot = 0;  // of weights and optimizer state, kept by whoever runs the plan
   size_t total() const { return weights + optimizer + activations + gradients + workspace + snapshot; }
 };
 
@@ -95,25 +99,25 @@ class Plan {
   size_t state_bytes() const { return state_bytes_; }  // of all state
   size_t sum_bytes() const { return sum_bytes_; }      // of that, sums over micro-batches
   size_t peak_bytes() const { return state_bytes_ + step_bytes_; }
-  // The step during which most memory is in use.
+  // The step at which most memory is in use.
   int peak_step() const { return peak_step_; }
-  // What any layout of these tensors would need in the step arena.
+  // A lower bound: what any layout of these tensors would need in the step arena.
   size_t step_bytes_bound() const { return step_bytes_bound_; }
 
  private:
-  static constexpr size_t kPeakSlack =
-      50;  // the peak may grow by this part for what is done beside, ahead or at once
+  // Overlap and merging may grow the peak by 1 / kPeakSlack.
+  static constexpr size_t kPeakSlack = 50;
 
   // Of tensors in the step arena.
   struct Lives {
-    std::vector<TensorPlace> life;  // by tensor whose bytes it is: first and last step
-    std::vector<int> buffer_of;     // below 0: none
+    std::vector<TensorPlace> life;  // by owner of the bytes: first and last step
+    std::vector<int> buffer_of;     // negative: none
     std::vector<Buffer> buffers;
   };
 
   void lay_out(const PlanOptions& options);
   Lives find_lives(const PlanOptions& options) const;
-  // When a step runs: its number, or that of the step before which does its work.
+  // When a step runs: its number, or that of the step before if they are merged.
   int moment(size_t step) const { return static_cast<int>(step) - (steps_[step].merged ? 1 : 0); }
   std::vector<Buffer> with_workspaces(const std::vector<Buffer>& tensors) const;
   std::optional<size_t> merge_steps(const PlanOptions& options, Lives& lives);
@@ -127,7 +131,7 @@ class Plan {
   const Graph& graph_;
   const Backend& backend_;
   std::vector<TensorFormat> formats_;
-  std::vector<TensorId> roots_;  // by tensor: whose bytes it has
+  std::vector<TensorId> roots_;  // by tensor: owner of its bytes
   std::vector<bool> inlined_;    // by tensor: computed inside a step and never stored
   std::unique_ptr<PlanContext> context_;
   std::vector<PlanStep> steps_;

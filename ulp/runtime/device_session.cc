@@ -17,7 +17,7 @@ namespace {
 static_assert(std::is_trivially_copyable_v<StepState> && std::is_trivially_copyable_v<EncodeStats> &&
               std::is_trivially_copyable_v<UpdateCounts>);
 
-// Results up to this size come back with every run.
+// Results up to this size are copied back with every run.
 constexpr size_t kSmallResult = 4096;
 
 bool is_source(const Node& node) { return node.op == &kInput || node.op == &kIndices || node.op == &kTarget; }
@@ -38,7 +38,7 @@ Remote::Layout::Layout(const Plan& plan) {
     if (is_source(node))
       most_examples = std::max(most_examples, static_cast<size_t>(graph[node.out[0]].shape[0]));
   }
-  // What goes in, then what comes out; the step's numbers do both.
+  // First what goes in, then what comes out; the step state is in both.
   examples = book(sizeof(uint32_t) * (1 + most_examples));
   state = book(sizeof(StepState));
   stats = book(sizeof(EncodeStats) * graph.tensor_count());
@@ -160,13 +160,13 @@ void Remote::enqueue(const Sequence& sequence, Stream stream) {
   context.stream = stream;
   auto* stats = reinterpret_cast<EncodeStats*>(block_.data() + layout_.stats);
   auto* update_stats = reinterpret_cast<EncodeStats*>(block_.data() + layout_.update_stats);
-  // Where the sequence goes on past a judgement, what is made again after it reports nothing of its own.
+  // If the sequence continues past a check, what is recomputed after it reports nothing of its own.
   const bool cut = sequence.first < Phase::recompute && has_place_for_check(plan_);
   bool before = cut;
   const auto in_sequence = [&](const PlanStep& step) {
     return step.phase >= sequence.first && step.phase <= sequence.last;
   };
-  // Steps that run beside those after them, and what marks their ends.
+  // Steps that run on the side stream, and the events that mark their ends.
   std::vector<std::pair<int, std::shared_ptr<void>>> beside;
   const auto wait_until = [&](int number) {
     std::erase_if(beside, [&](const auto& open) {
@@ -175,7 +175,8 @@ void Remote::enqueue(const Sequence& sequence, Stream stream) {
       return true;
     });
   };
-  // While steps are timed what is prepared counts for the first that needs it: that step, and the one that prepares.
+  // While steps are timed, preparation counts for the first step that needs it: that step, and the
+  // one that prepares.
   std::map<size_t, size_t> timed;
   const auto all = static_cast<int>(plan_.steps().size());
   const auto judge = [&] {
@@ -185,7 +186,8 @@ void Remote::enqueue(const Sequence& sequence, Stream stream) {
     context.prepared = nullptr;
     if (sequence.judged) found_inf_->run(context);
     before = false;
-    // Updates need not wait for what is copied, unless something is made again before them, which would change it.
+    // Updates need not wait for the copies, unless something is recomputed before them that would
+    // change what is copied.
     const bool changes = std::any_of(plan_.steps().begin(), plan_.steps().end(), [&](const PlanStep& step) {
       return in_sequence(step) && step.phase >= Phase::recompute && step.phase < Phase::update;
     });
@@ -233,7 +235,7 @@ void Remote::enqueue(const Sequence& sequence, Stream stream) {
   copy_results(false, stream);
 }
 
-// Those that are made before a judgement, or the others.
+// Copies the results made before a check, or the others.
 void Remote::copy_results(bool early, Stream stream) {
   for (const Copied& result : layout_.results) {
     const NodeId producer = plan_.graph()[result.id].producer;

@@ -1,6 +1,7 @@
-// What an executor keeps on a device that is not the host, and how it works there. The step's numbers, range events and feeds
-// have a block of the device's memory, and staging memory on the host that mirrors it. A sequence of phases is
-// recorded once, from copying in to copying out, and then launched whenever it is asked for.
+// What an executor keeps on a device other than the host, and how it runs there. The step state,
+// range events and feeds have a block of device memory and pinned staging memory on the host that
+// mirrors it. A sequence of phases is recorded once, from copy-in to copy-out, and then launched on
+// demand.
 #pragma once
 
 #include <compare>
@@ -17,13 +18,13 @@
 
 namespace ulp {
 
-// Fills the feeds on the device, in the stream. `examples` are the epoch and then the numbers of the examples, each a uint32,
-// in the device's memory.
+// Fills the feeds on the device, in the stream. `examples` are the epoch and then the numbers of
+// the examples, each a uint32, in device memory.
 using Filler = std::function<void(Stream stream, uint8_t* images, uint8_t* labels, const uint8_t* examples)>;
 
 class Remote {
  public:
-  // Of the device's memory; 0 where the plan's device is the host.
+  // Bytes of device memory; 0 if the plan's device is the host.
   static size_t bytes(const Plan& plan);
 
   // Plan and memory must outlive it.
@@ -34,37 +35,40 @@ class Remote {
 
   Memory& memory() const { return memory_; }
 
-  // Where tensors are, by tensor. All that is recorded is forgotten.
+  // Addresses of tensors, by tensor. Discards all recordings.
   void bind(std::span<uint8_t* const> data, uint8_t* arena);
-  // What makes feeds there where they are not copied. All that is recorded is forgotten.
+  // What makes feeds on the device if they are not copied. Discards all recordings.
   void set_filler(Filler filler);
   // What decides on the device whether a step counts; null: nothing.
   void set_found_inf(std::unique_ptr<Task> judge);
-  // Whether all steps that make gradients come before all that use them: not where updates run among the rest.
+  // Whether all steps that make gradients come before all that use them. Not so if updates run
+  // among the rest.
   static bool has_place_for_check(const Plan& plan);
 
-  // While steps are timed a sequence is recorded anew for every run. Null: they are not.
+  // While steps are timed a sequence is recorded anew for every run. Null: they are not timed.
   void time_steps(StepClock* clock);
 
   struct Sequence {
     Phase first = Phase::forward, last = Phase::update;
-    bool clears = false;  // the range events, first
+    bool clears = false;  // clears the range events first
     bool judged = false;
     bool filled = false;  // feeds are made on the device
     auto operator<=>(const Sequence&) const = default;
   };
-  // Feeds by tensor: what sources read if the sequence has a forward phase and is not filled. Done when it returns.
+  // Feeds by tensor: what sources read if the sequence has a forward phase and is not filled.
+  // Blocks until done.
   void run(const Sequence& sequence, const StepState& state, std::span<const void* const> feeds);
 
-  // What the filler finds in the next run.
+  // The examples of the filler's next run.
   void set_examples(uint32_t epoch, std::span<const uint32_t> examples);
 
-  // As they were after the last run; in one that has steps on either side of a judgement range events are those of it.
+  // As of the last run. If that run had steps on both sides of an overflow check, range events are
+  // those of the check.
   std::span<EncodeStats> stats() const;
   std::span<EncodeStats> update_stats() const;
   std::span<UpdateCounts> updates() const;
   bool skipped() const;
-  // Null where the tensor is no result that is copied out: it is not fp32, or large.
+  // Null if the tensor is not copied out: it is no result, not fp32, or large.
   const float* result(TensorId id) const;
 
  private:
@@ -72,7 +76,7 @@ class Remote {
     TensorId id;
     size_t bytes, offset;
   };
-  // Offsets in the block and in its mirror. The results are in the mirror alone.
+  // Offsets in the block and in its mirror. Results are in the mirror only.
   struct Layout {
     explicit Layout(const Plan& plan);
     size_t most_examples = 0;

@@ -1,5 +1,6 @@
-// Runs a plan: step by step, on memory that others own, allocating nothing. On a device that is not the host it has a block of
-// its own beside (remote.h), which bind takes from the state's memory, and runs what was recorded once.
+// Runs a plan step by step on memory that others own, without allocating. On a device other than
+// the host it has a block of its own (device_session.h), which bind takes from the state's memory,
+// and launches recorded sequences.
 #pragma once
 
 #include <map>
@@ -16,45 +17,47 @@ namespace ulp {
 
 class Executor {
  public:
-  // What it takes of the device's memory beside the arena: nothing on the host.
+  // Bytes of device memory besides the arena; 0 on the host.
   static size_t device_bytes(const Plan& plan) { return Remote::bytes(plan); }
 
   // The plan must outlive it.
   explicit Executor(const Plan& plan);
 
-  // Where tensors lie: state by name, the rest in an arena of plan.step_bytes(). On a device that is not the host the state's
-  // memory must outlive the executor.
+  // Where tensors are: state by name, the rest in an arena of plan.step_bytes(). On a device other
+  // than the host the state's memory must outlive the executor.
   void bind(const State& state, uint8_t* arena);
   // What a source reads in the next run: fp32 or int32.
   void feed(TensorId source, const void* values);
-  // Where feeds are made on the device, not copied to it: how, from bind on, and of which examples in the next run. A run that
-  // was fed since is as without a filler. Not on the host.
+  // For feeds that are made on the device instead of copied: how, from bind on, and from which
+  // examples in the next run. A run that was fed in between ignores the filler. Not on the host.
   void set_filler(Filler filler);
   void feed_examples(uint32_t epoch, std::span<const uint32_t> examples);
 
-  // All phases, or those up to backward. Range events are gathered anew.
+  // All phases, or those up to backward. Range events start from zero.
   void run(const StepState& state, bool update);
-  // The steps of some phases, from first to last, both included. Range events are added to those that are there. What
-  // updates report about writing state is kept apart from what the rest of the step reports, also where they run among it.
+  // The steps of the phases from first to last, both included. Range events are added to the
+  // present ones. What updates report about writing state is kept separate from the rest of the
+  // step, even if they run among it.
   void run(const StepState& state, Phase first, Phase last);
   void clear_stats();
-  // Has the plan's steps timed, one by one, until it is called with null.
+  // Times the plan's steps one by one, until called with null.
   void time_steps(StepClock* clock);
 
-  // Lets the device decide whether a step counts, by its gradients and the first of these sums, where its backend can and
-  // the plan has a moment between the last gradient and the first update.
+  // Lets the device decide whether a step counts, by its gradients and the first of these sums.
+  // Requires a backend that can, and a plan with a point between the last gradient and the first
+  // update.
   void check_overflow_of(TensorId sums);
   bool checks_overflow() const { return checked_; }
-  // All phases; updates leave everything as it is where the judgement is against the step. Range events are those of the
-  // judgement, and are added to those that are there. Needs checks_overflow.
+  // All phases; updates change nothing if the check rejects the step. Range events are those of the
+  // check, and are added to the present ones. Requires checks_overflow.
   void run_checked(const StepState& state);
   bool skipped() const;
 
-  // A real tensor that the plan keeps to the end of a step, in fp32. Until the next run.
+  // A real tensor that the plan keeps to the end of a step, in fp32. Valid until the next run.
   std::span<const float> result(TensorId id) const;
-  // One that is kept, decoded from whatever it is stored as.
+  // A kept tensor, decoded from its storage.
   std::vector<float> values(TensorId id) const;
-  // The same as it is stored (stored.h).
+  // The same as stored bytes (stored.h).
   std::vector<uint8_t> bytes(TensorId id) const;
   std::span<const EncodeStats> stats() const { return stats_; }
   std::span<const EncodeStats> update_stats() const { return update_stats_; }
@@ -69,14 +72,14 @@ class Executor {
   Device& device_;
   std::vector<uint8_t*> data_;
   std::vector<const void*> feeds_;
-  // By tensor: these, or on a device that is not the host what was copied from there.
+  // By tensor: these, or on a device other than the host the copies from there.
   std::vector<EncodeStats> own_stats_, own_update_stats_;
   std::vector<UpdateCounts> own_updates_;
   std::span<EncodeStats> stats_, update_stats_;
   std::span<UpdateCounts> updates_;
   uint8_t* arena_ = nullptr;
   StepClock* clock_ = nullptr;
-  // Of a device that is not the host.
+  // For a device other than the host.
   TensorId sums_;
   bool checked_ = false;
   bool filled_ = false;  // the next run makes its feeds

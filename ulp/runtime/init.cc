@@ -9,16 +9,18 @@
 namespace ulp {
 namespace {
 
-// No word that draws a weight serves anything else.
+// Random words for initial weights are used for nothing else.
 constexpr uint64_t kInitSeed = 0x696E697469616C73u;
 
-// Uniform in (-1, 1), a multiple of 2^-24 and half of one: no end is reached and the middle is not favoured.
+// Uniform in (-1, 1), an odd multiple of 2^-25: neither end is reached and the middle is not
+// favoured.
 float uniform(uint32_t word) {
   return static_cast<float>(static_cast<int32_t>(word >> 7) - (1 << 24)) * 0x1p-24f + 0x1p-25f;
 }
 
-// Marsaglia's polar method: a point in the unit circle, found after 1.27 attempts on average, gives a normal number
-// with a logarithm and a root. Attempts are numbered, so that an element's words are its own.
+// Marsaglia's polar method: a point in the unit circle, found after 1.27 attempts on average, gives
+// a normal number with one logarithm and one root. Attempts are numbered, so that an element's
+// words are its own.
 float normal(const RoundKey& key, uint64_t element) {
   for (RoundKey attempt = key;; ++attempt.step) {
     const float x = uniform(random_word(attempt, 2 * element)),

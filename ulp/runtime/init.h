@@ -1,4 +1,4 @@
-// How weights start: pure functions of the seed and the tensor's number, the same on every machine.
+// Initial weights: pure functions of the seed and the tensor's number, the same on every machine.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The backends of this program, by the name of their device.
+// The backends of this program, by device name.
 #pragma once
 
 #include <string>
@@ -8,10 +8,11 @@
 
 namespace ulp {
 
-// The backend of a device: cpu, cuda, reference, or one that was added. Throws an Error for another name.
+// The backend of a device: cpu, cuda, reference, or one that was added. Throws an Error for another
+// name.
 const Backend& find_backend(std::string_view device);
 
-// Adds a backend. Call it before anything asks for the name, once.
+// Adds a backend. Call it once, before anything asks for the name.
 void add_backend(std::string name, const Backend& (*get)());
 
 }  // namespace ulp

@@ -9,13 +9,13 @@
 namespace ulp {
 namespace {
 
-// The words of what is written between steps: not those of the step's own updates.
+// Random words for what is written between steps: not those of the step's own updates.
 RoundKey writing_key(uint64_t seed, uint32_t step, uint32_t tensor) {
   constexpr uint64_t kBetweenSteps = 0x6265747765656E00u;
   return {seed ^ kBetweenSteps, step, tensor, 0};
 }
 
-// Encoded where it lies on the host; for another device here, and then taken there.
+// Encodes in place on the host; for another device here, then copied there.
 EncodeStats write_values(const StateSlot& slot, const Rounding& rounding, std::span<const float> values) {
   std::vector<uint8_t> made;
   const bool in_place = slot.block.device().on_host();

@@ -1,5 +1,5 @@
-// What outlives a step and a plan: weights, running statistics, optimizer state, sums over micro-batches. One slot for each
-// tensor, by name, shared by all graphs of a model.
+// What outlives a step and a plan: weights, running statistics, optimizer state, sums over
+// micro-batches. One slot per tensor, by name, shared by all graphs of a model.
 #pragma once
 
 #include <map>
@@ -20,15 +20,16 @@ struct StateSlot {
   Kind kind = Kind::weight;
   Storage storage;
   Block block;
-  EncodeStats initial = {};  // what writing its first values reported
+  EncodeStats initial = {};  // what writing its initial values reported
 
-  // All of its bytes, as stored_parts (stored.h) finds its parts in them: read from the device, and written there.
+  // All its bytes, with the parts at the offsets of stored_parts (stored.h): read from the device,
+  // and written to it.
   std::vector<uint8_t> bytes() const;
   void write(std::span<const uint8_t> bytes) const;
   std::vector<float> values() const;
 };
 
-// The bytes of a slot where they can be read here: in place on the host, elsewhere a copy.
+// A slot's bytes in host memory: in place on the host, otherwise a copy.
 class SlotView {
  public:
   explicit SlotView(const StateSlot& slot);
@@ -52,20 +53,20 @@ class State {
 
   Memory& memory() const { return memory_; }
 
-  // Makes slots for what the plan has at Home::state and there is none for yet, and fills them as they start. Throws an
-  // Error where one of that name has another shape or storage.
+  // Makes and initialises slots for tensors that the plan has at Home::state and that have none
+  // yet. Throws an Error if an existing one has another shape or storage.
   void add(const Plan& plan, uint64_t seed);
 
-  // Gives each slot the storage that the plan has for it, rounding to nearest where that holds less. One after the other,
-  // the old and the new beside each other: returns the most memory that was in use, all state counted.
-  // Random words, where a storage takes any, are those of the seed and the step that comes.
+  // Converts each slot to the plan's storage, rounding to nearest if that holds less. One slot
+  // after the other, with old and new in memory together: returns the peak memory in use, all state
+  // counted. Random words, if a storage needs any, are those of the seed and the coming step.
   size_t convert(const Plan& plan, uint64_t seed, uint32_t step);
 
-  // The slots of a kind, to put them back as they were.
+  // Copies the slots of a kind, and restores them.
   StateCopy copy(Kind kind) const;
   void restore(const StateCopy& copy);
 
-  // Throws an Error where there is none.
+  // Throws an Error if there is none.
   const StateSlot& find(const std::string& name) const;
   // In the order of their names.
   const std::map<std::string, StateSlot>& slots() const { return slots_; }
@@ -75,13 +76,13 @@ class State {
   std::map<std::string, StateSlot> slots_;
 };
 
-// The weights and the optimizer state, kept beside themselves to put them back as they were.
+// A copy of the weights and the optimizer state, to restore them.
 class Snapshot {
  public:
-  // What it takes of the plan's state.
+  // Bytes it takes for the plan's state.
   static size_t bytes(const Plan& plan);
 
-  // The state must not get other slots while this lives.
+  // The state must not get other slots during its life.
   Snapshot(Memory& memory, const State& state, const Plan& plan);
 
   void take();

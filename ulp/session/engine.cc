@@ -14,7 +14,7 @@
 namespace ulp {
 namespace {
 
-// A graph does not know which model it is of, so that the policy itself can only count groups.
+// A graph does not know its model, so the policy itself can only count groups.
 void check_sensitivity_file(const ModelRequest& model, const std::string& policy) {
   const std::string file = sensitivity_file(policy);
   if (file.empty()) return;
@@ -74,7 +74,7 @@ Assignment Engine::choose_assignment(const Graph& whole) const {
   PolicyOptions options;
   options.candidates = precision.candidates;
   options.keep_first_last = precision.keep_first_last;
-  // What is planned is what will be: with the formats that are given to single tensors.
+  // Plans include the formats that are given to single tensors.
   options.peak = [&](Assignment assignment) {
     apply_overrides(precision.overrides, counted_, precision.candidates, assignment);
     return peak_of(assignment);
@@ -137,7 +137,7 @@ std::unique_ptr<Engine::Program> Engine::make_program(int64_t examples, Use use,
   plan.kernels = KernelChoice(options_.kernels, *plan.backend);
   plan.workspace = options_.workspace;
   plan.units = options_.units;
-  // The last batch of an epoch, mostly.
+  // Usually the last batch of an epoch.
   plan.units.cold_shape = examples != options_.model.batch / options_.micro_batches;
   plan.fused_backward = options_.fused_backward;
   plan.tight = options_.precision.policy.starts_with("peak:");
@@ -259,7 +259,7 @@ void Engine::set_assignment(Assignment assignment) {
     add_program(training, examples, Use::training, assignment);
   for (const auto& [examples, program] : evaluation_)
     add_program(evaluation, examples, Use::evaluation, assignment);
-  // Plans in fp32 differ only where weights are stored otherwise.
+  // Plans in fp32 differ only if weights are stored differently.
   const bool follow = weights_follow();
   for (const auto& [examples, program] : evaluation_fp32_) {
     if (follow) add_program(evaluation_fp32, examples, Use::evaluation_fp32, assignment);
@@ -270,9 +270,10 @@ void Engine::set_assignment(Assignment assignment) {
   evaluation_.swap(evaluation);
   last_run_ = nullptr;
   if (follow) evaluation_fp32_.swap(evaluation_fp32);
-  // What the old ones had on a device goes before the new ones ask for theirs.
+  // The old programs release their device memory before the new ones allocate theirs.
   for (Programs* old : {&training, &evaluation, &evaluation_fp32}) old->clear();
-  // Between steps the arena holds nothing. It goes before a larger one comes, and before weights are converted beside it.
+  // Between steps the arena holds nothing. It is freed before a larger one is allocated, and before
+  // weights are converted.
   if (follow || arena_bytes() > arena_.bytes()) {
     arena_ = {};
     if (follow) {
@@ -295,7 +296,7 @@ PlanBytes Engine::planned_bytes() const {
       if (program->plan->step_bytes() > most->step_bytes()) most = program->plan.get();
     }
   }
-  // All state is there, whichever plan has the arena.
+  // All state is allocated, whichever plan has the arena.
   PlanBytes bytes = most->bytes();
   bytes.weights = training.bytes().weights;
   bytes.optimizer = training.bytes().optimizer;
@@ -349,7 +350,8 @@ BatchResult Engine::run(Program& program, const StepState& step, const Course& c
   return {sums[0], static_cast<uint64_t>(sums[1]), false};
 }
 
-// On a device a step is launched once where nobody must be asked between its gradients and its updates.
+// On a device a step is a single launch if the host need not be asked between gradients and
+// updates.
 Engine::Course Engine::course_of(const Program& program, bool asked, Known known) const {
   if (options_.fused_backward && !makes_gradients_twice()) return {Phase::update};
   if (device_of(backend_).on_host() || options_.micro_batches > 1) return {Phase::finish};
@@ -364,7 +366,7 @@ BatchResult Engine::train(const StepState& step, const Examples32& examples, con
   const size_t total = examples.labels.size();
   const auto piece = static_cast<size_t>(options_.model.batch / options_.micro_batches);
   const size_t whole = std::min(piece, total);
-  // Fused, and with nothing to wait for, updates run among the rest of the step.
+  // With fused backward and no check to wait for, updates run among the rest of the step.
   const bool at_once = options_.fused_backward && !makes_gradients_twice();
   BatchResult result;
   StepState state = step;
@@ -378,7 +380,8 @@ BatchResult Engine::train(const StepState& step, const Examples32& examples, con
     const size_t count = std::min(whole, total - first);
     Program& program = *training_.at(static_cast<int64_t>(count));
     const bool last = first + count == total;
-    // The graph divides by its own examples times the micro-batches; the mean is over those that there are.
+    // The graph divides by its own examples times the micro-batches; the mean must be over the
+    // actual examples.
     const double share =
         static_cast<double>(count) * static_cast<double>(options_.micro_batches) / static_cast<double>(total);
     state.loss_scale = static_cast<float>(step.loss_scale * share);
@@ -392,7 +395,7 @@ BatchResult Engine::train(const StepState& step, const Examples32& examples, con
     for (size_t i = 0; i < stats_.size(); ++i) {
       const TensorInfo& tensor = program.graph.graph.tensors()[i];
       const EncodeStats& reported = program.executor->stats()[i];
-      // A weight is rounded for each micro-batch, the same way, and its gradient once a step.
+      // A weight is rounded for each micro-batch, in the same way, and its gradient once per step.
       const bool once = tensor.kind == Kind::weight || tensor.kind == Kind::weight_grad;
       if (tensor.kind != Kind::weight || first == 0) stats_[i].merge(reported);
       elements_[i] = tensor.elements() + (once ? 0 : elements_[i]);
@@ -413,9 +416,9 @@ BatchResult Engine::train(const StepState& step, const Examples32& examples, con
   return result;
 }
 
-// A weight that products read as it is stored is rounded by its update, not by its readers, and before the first step by
-// its first values. Of the two the one that overflowed more counts: shares are of one writing. An update that was taken
-// back wrote nothing.
+// A weight that products read as stored is rounded by its update, not by its readers, and before
+// the first step by its initialisation. Of the two, the one that overflowed more counts, since
+// shares refer to one write. An update that was undone wrote nothing.
 void Engine::merge_updates(const Program& program, bool first_step, bool updated) {
   if (updated) updates_.assign(program.executor->updates().begin(), program.executor->updates().end());
   for (size_t i = 0; i < stats_.size(); ++i) {

@@ -13,7 +13,8 @@ namespace {
 
 enum class Role : uint8_t { matrix, bias, norm };
 
-// By the operator that reads it first: an operator with parameters takes its input, then its matrix, then its bias.
+// By the operator that reads it first: an operator with parameters takes its input, then its
+// matrix, then its bias.
 Role role_of(const Graph& graph, TensorId weight) {
   for (const Node& node : graph.nodes()) {
     const auto place = std::find(node.in.begin(), node.in.end(), weight);
@@ -38,7 +39,7 @@ std::optional<size_t> count(std::string_view text) {
   return value;
 }
 
-// None where the selector is not about size.
+// None if the selector is not about size.
 std::optional<size_t> size_limit(std::string_view selector) {
   if (selector.starts_with(">=")) return count(selector.substr(2));
   if (selector.starts_with('<')) return count(selector.substr(1));
@@ -87,7 +88,7 @@ void set_key(ParameterGroup& group, std::string_view text, std::string_view key,
   }
 }
 
-// Settings are separated by commas, but for those within the parentheses of a format.
+// Settings are separated by commas, except within the parentheses of a format.
 ParameterGroup parse_group(std::string_view text) {
   const size_t colon = text.find(':');
   if (colon == text.npos) {
@@ -145,7 +146,8 @@ ParameterChoice choose(const Graph& graph, TensorId id, const OptimizerConfig& o
     if (group.rule) choice.rule = *group.rule;
     if (group.weight) choice.weight = *group.weight;
     if (group.state) choice.state = *group.state;
-    // A weight that a group sends to another rule need not be told its format: master has fp32, the others a narrow one.
+    // A weight that a group moves to another rule needs no explicit format: master has fp32, the
+    // others a narrow one.
     if (!group.rule || group.weight) continue;
     if (group.rule->kind == UpdateRule::Kind::master) {
       choice.weight = {};

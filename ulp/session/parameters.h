@@ -1,12 +1,14 @@
-// Which weight is updated how: by which rule, with what learning rate and decay, in which format it and its optimizer
-// state are kept. One choice for all, and groups of parameters that have others:
+// Which weight is updated how: by which rule, with what learning rate and decay, and in which
+// format it and its optimizer state are stored. One choice for all, and groups of parameters with
+// others:
 //
-//   SELECTOR:KEY=VALUE[,KEY=VALUE ...]   groups are separated by spaces; of several that select a weight and set one
-//                                        key the last holds
+//   SELECTOR:KEY=VALUE[,KEY=VALUE ...]   groups are separated by spaces; of several that select a
+//                                        weight and set one key the last holds
 //
-// A selector is norm (scales and shifts of normalisations), bias, matrix (all others), <COUNT or >=COUNT (elements), or
-// a weight's name, which may begin or end in '*'. Keys: lr (a factor on the learning rate), decay, update, weight, state.
-// Such as "norm:decay=0 bias:decay=0 >=100000:update=stochastic".
+// A selector is norm (scales and shifts of normalisations), bias, matrix (all others), <COUNT or
+// >=COUNT (elements), or a weight's name, which may begin or end in '*'. Keys: lr (a factor on the
+// learning rate), decay, update, weight, state. Example: "norm:decay=0 bias:decay=0
+// >=100000:update=stochastic".
 #pragma once
 
 #include <map>
@@ -23,8 +25,8 @@
 
 namespace ulp {
 
-// What optimizer state is stored as. Sums of squares have over twice the range, and are divided by: they may need
-// another format than the rest.
+// The storage of optimizer state. Sums of squares have over twice the range, and are divided by:
+// they may need another format than the rest.
 struct StateFormat {
   Storage first = parse_storage("fp32"), squares = parse_storage("fp32");
   bool stochastic = false;  // written by stochastic rounding
@@ -32,13 +34,13 @@ struct StateFormat {
   bool operator==(const StateFormat&) const = default;
 };
 
-// fp32, bf16, fp16 or any plain format, with :sr behind it for stochastic rounding; or 8bit, which always has that:
-// scaled(e4m3), and scaled(e5m2,nonzero) for squares. Squares go as bf16 with formats that have less range. Throws an
-// Error for other text.
+// fp32, bf16, fp16 or any plain format, followed by :sr for stochastic rounding; or 8bit, which
+// always has that: scaled(e4m3), and scaled(e5m2,nonzero) for squares. With formats of less range
+// than bf16, squares are stored as bf16. Throws an Error for other text.
 StateFormat parse_state_format(std::string_view text);
 std::string state_format_text(const StateFormat& format);
 
-// A weight's own format, the same for all weights or the operand's of each.
+// A weight's own format: the same for all weights, or each operand's.
 struct WeightFormat {
   bool assigned = false;
   Storage format = parse_storage("fp32");  // unless assigned
@@ -65,15 +67,16 @@ struct UpdateOptions {
   WeightFormat weight = {};
   StateFormat state = {};
   std::vector<ParameterGroup> groups = {};
-  // What a group has that goes to a narrow rule where weights are fp32, and names no format.
+  // The format for a group that switches to a narrow rule where weights are fp32 and names no
+  // format.
   Storage narrow = parse_storage("bf16");
-  bool promotes = true;  // weights may come to their high format
-  // Of a machine with one narrow format: what each operation of a step is rounded to, and what running statistics are
-  // stored in.
+  bool promotes = true;  // weights may be promoted to their high format
+  // For a machine with one narrow format: what each operation of a step is rounded to, and what
+  // running statistics are stored in.
   std::optional<FloatFormat> arithmetic = {};
 };
 
-// How one weight is updated and kept.
+// How one weight is updated and stored.
 struct ParameterChoice {
   ParameterUpdate update;
   UpdateRule rule;
@@ -82,18 +85,20 @@ struct ParameterChoice {
 };
 using ParameterChoices = std::map<std::string, ParameterChoice>;
 
-// For every weight of a training graph. Throws an Error for a group that selects none, and for state that the optimizer
-// cannot be kept in.
+// For every weight of a training graph. Throws an Error for a group that selects none, and for
+// state that the optimizer cannot be stored in.
 ParameterChoices choose_parameters(const Graph& graph, const OptimizerConfig& optimizer,
                                    const UpdateOptions& options);
-// Weights that are stored as they are assigned, and assigned more than 16 bits for good, are updated as master weights are.
+// Weights that are stored as assigned, and permanently assigned more than 16 bits, are updated like
+// master weights.
 void settle_assigned(ParameterChoices& choices, const UpdateOptions& options, const Assignment& assignment);
-// Throws an Error where rule and format of a weight do not go together, with the format that the assignment gives it or
-// would by promotion.
+// Throws an Error if the rule and format of a weight are incompatible, with the format that the
+// assignment gives it now or would by promotion.
 void check_stored(const ParameterChoices& choices, const UpdateOptions& options,
                   const Assignment& assignment);
 
-// What is stored between steps, by name: weights, their states, running statistics. What is not named is fp32.
+// What is stored between steps, by name: weights, their states, running statistics. Everything else
+// is fp32.
 std::map<std::string, Storage> stored_formats(const Graph& graph, const ParameterChoices& choices,
                                               const UpdateOptions& options, const Assignment& assignment);
 

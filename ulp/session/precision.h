@@ -1,4 +1,4 @@
-// What is chosen about formats and rounding, as the engine takes it.
+// The engine's options for formats and rounding.
 #pragma once
 
 #include <optional>

@@ -24,7 +24,7 @@ double median_seconds(const std::vector<KernelTime>& times) {
   return *middle;
 }
 
-// However an engine is left, its steps are no longer timed.
+// Stops the timing of an engine's steps on every exit.
 class Timed {
  public:
   Timed(Engine& engine, StepClock& clock) : engine_(engine) { engine_.time_steps(&clock); }
@@ -36,7 +36,7 @@ class Timed {
   Engine& engine_;
 };
 
-// The step after this one where they are one task; else null.
+// The step after this one if they are merged; else null.
 const PlanStep* joined_with(const Plan& plan, const PlanStep& step) {
   return step.merged_task == nullptr ? nullptr
                                      : &plan.steps()[static_cast<size_t>(&step - plan.steps().data()) + 1];
@@ -63,7 +63,7 @@ size_t moved_bytes(const Plan& plan, const PlanStep& step) {
     for (const TensorId in : graph[id].in) {
       if (plan.place(in).home != Home::nowhere && !made_here(in)) read.insert(plan.place(in).root.index);
     }
-    // What is fed comes in four bytes, whatever it is stored as.
+    // Fed values arrive in four bytes, whatever their storage.
     const OpDef* op = graph[id].op;
     if (op == &kInput || op == &kIndices || op == &kTarget) bytes += 4 * graph[graph[id].out[0]].elements();
   }
@@ -114,8 +114,8 @@ std::vector<KernelTime> profile_steps(Engine& engine, StepClock& clock, int64_t 
   if (count < 1) fail("profile", "the number of steps must be positive, got {}", count);
   const Plan& plan = engine.training_plan();
   using Key = std::tuple<std::string, std::string_view, std::string>;
-  std::map<Key, std::vector<KernelTime>>
-      found;  // of each step in which it ran: a step that is skipped updates nothing
+  // By step in which it ran; a skipped one updates nothing.
+  std::map<Key, std::vector<KernelTime>> found;
   const Timed timed(engine, clock);
   clock.take();
   for (int64_t i = 0; i < count; ++i) {

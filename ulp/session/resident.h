@@ -1,5 +1,5 @@
-// A data set in the memory of a device that is not the host: as bytes, uploaded once. Batches are made there, from the numbers
-// of their examples.
+// A data set resident in the memory of a device other than the host: as bytes, uploaded once.
+// Batches are made there from the numbers of their examples.
 #pragma once
 
 #include <cstddef>
@@ -13,15 +13,16 @@ namespace ulp {
 
 class ResidentSet {
  public:
-  // Whether the backend makes batches, and of such images.
+  // Whether the backend makes batches, and from such images.
   static bool possible(const Backend& backend, const ImageSet& set);
   static size_t bytes(const ImageSet& set);
 
-  // `train` and `test` are how the loaders of the two parts cut, mirror and normalise. The memory must outlive it.
+  // `train` and `test` tell how the loaders of the two parts crop, mirror and normalise. The memory
+  // must outlive it.
   ResidentSet(Memory& memory, const Backend& backend, const ImageSet& set, const LoaderOptions& train,
               const LoaderOptions& test);
 
-  // What makes batches of so many examples.
+  // What makes batches of this many examples.
   Filler filler(Part part, int64_t examples) const;
 
  private:

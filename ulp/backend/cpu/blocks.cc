@@ -1,4 +1,5 @@
-// Compiled once for each vector unit: the compiler makes vector code of these loops under each target's attributes.
+// Compiled once for each vector unit: the compiler vectorises these loops under each target's
+// attributes.
 #include "ulp/backend/cpu/blocks.h"
 
 #include <algorithm>
@@ -16,7 +17,7 @@ namespace ulp::blocks::HWY_NAMESPACE {
 
 namespace el = ulp::elementwise;
 
-// An output may lie where an input lies, element on element: no iteration needs another's result.
+// An output may overlay an input, element on element: no iteration depends on another.
 #define ULP_LOOP _Pragma("GCC ivdep")
 
 template <typename Op>
@@ -48,8 +49,8 @@ void copy(const StageArgs& a) {
   ULP_LOOP for (size_t i = 0; i < a.n; ++i) out[i] = x[i];
 }
 
-// From left to right. The output may lie where any of the inputs lies, so a few elements at a time are added up before
-// they are written.
+// From left to right. The output may overlay any of the inputs, so a few elements at a time are
+// summed before they are written.
 void sum(const StageArgs& a) {
   constexpr size_t kFew = 64;
   for (size_t begin = 0; begin < a.n; begin += kFew) {

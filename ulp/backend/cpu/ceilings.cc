@@ -43,7 +43,7 @@ Ceilings cpu_ceilings() {
     ceilings.copy_gbs = 2e-9 * static_cast<double>(kBytes) / seconds;
   }
   constexpr int64_t kSide = 1024;
-  // Ordinary numbers: subnormals would be another speed.
+  // Ordinary numbers: subnormals would run at another speed.
   std::vector<float> a(kSide * kSide, 0.5f), b(kSide * kSide, 0.25f), c(kSide * kSide);
   const double seconds = best_seconds([&] {
     dnnl_sgemm('N', 'N', kSide, kSide, kSide, 1, a.data(), kSide, b.data(), kSide, 0, c.data(), kSide);

@@ -1,11 +1,11 @@
-// The ceilings of this machine's cores, with as many threads as there are set.
+// The peak rates of this machine's cores, with the current number of threads.
 #pragma once
 
 #include "ulp/backend/ceilings.h"
 
 namespace ulp {
 
-// The best of several rounds each: takes 256 MiB and a second or so.
+// The best of several rounds each: takes 256 MiB and about a second.
 Ceilings cpu_ceilings();
 
 }  // namespace ulp

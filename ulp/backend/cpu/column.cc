@@ -13,15 +13,16 @@
 namespace ulp {
 namespace {
 
-constexpr size_t kColumns = 16;  // that a thread takes at least: a line of fp32
+constexpr size_t kColumns = 16;  // minimum per thread: a cache line of fp32
 
-// Rows of a tensor in fp32, a slice at a time: in place, through a buffer, or, where the storage is read as a whole,
-// from a buffer for all of it.
+// Rows of a tensor in fp32, a slice at a time: in place, through a buffer, or, if the storage is
+// read as a whole, from a buffer for all of it.
 class Rows {
  public:
   Rows(const Problem& problem, TensorId id, size_t width) : reader_(problem, id), width_(width) {}
 
-  // Books what slices of so many rows need; a slice begins at a whole byte if the rows are a multiple of 8.
+  // Reserves what slices of this many rows need; a slice begins at a whole byte if the rows are a
+  // multiple of 8.
   void book(Workspace& workspace, size_t rows) {
     if (reader_.is_direct()) return;
     place_ = workspace.book(reader_.granule() == 0 ? reader_.elements() : rows * width_);
@@ -55,7 +56,7 @@ size_t rows_at_a_time(const Problem& problem, size_t row_bytes, size_t rows) {
   return std::min(rows, std::max<size_t>(room / row_bytes / 8 * 8, 8));
 }
 
-// A result that is added up as a whole before it is written: in place, or in a buffer.
+// A result that is summed completely before it is written: in place, or in a buffer.
 class Result {
  public:
   Result(const Problem& problem, TensorId id) : writer_(problem, problem.root(), id) {
@@ -195,7 +196,8 @@ class LayerNormGradWeightTask : public Task {
   size_t slice_ = 0, products_ = 0, sums_ = 0, inv_ = 0;
 };
 
-// The strides of a transposition: of the input, by axes of the output, which are padded to four in front.
+// The strides of a transposition: of the input, by axes of the output, which are padded to four in
+// front.
 struct Transposition {
   static constexpr size_t kRank = Shape::kMaxRank;
   std::array<size_t, kRank> extent{1, 1, 1, 1}, stride{};
@@ -217,14 +219,15 @@ struct Transposition {
     }
   }
 
-  // Square tiles of the output's last axis and the input's, so that lines of both are used up.
+  // Square tiles of the output's last axis and the input's, so that cache lines of both are used
+  // completely.
   template <typename T>
   void move(const T* in, T* out) const {
     constexpr size_t kTile = 16;
     std::array<size_t, kRank> step{};
     step[kRank - 1] = 1;
     for (size_t axis = kRank - 1; axis-- > 0;) step[axis] = step[axis + 1] * extent[axis + 1];
-    // The two axes that are neither of the tile's; where input and output run along the same axis, tiles are rows.
+    // The two axes outside the tile; if input and output run along the same axis, tiles are rows.
     std::array<size_t, 3> outer{};
     size_t found = 0;
     for (size_t axis = 0; axis + 1 < kRank; ++axis) {
@@ -257,8 +260,8 @@ struct Transposition {
   }
 };
 
-// Codes of whole bytes are moved as they are; other widths are decoded and encoded again, which gives the same codes,
-// and their range events are reported already.
+// Codes of whole bytes are copied; other widths are decoded and encoded again, which gives the same
+// codes, and their range events are reported already.
 class TransposeTask : public Task {
  public:
   explicit TransposeTask(const Problem& problem)
@@ -314,7 +317,7 @@ class TransposeTask : public Task {
 
   const TensorId in_, out_;
   const Transposition axes_;
-  size_t bytes_ = 0;  // of the codes that are moved; 0: values are
+  size_t bytes_ = 0;  // of the codes that are copied; 0: values are decoded
   size_t side_ = 0, side_bytes_ = 0;
   bool silent_ = false;
   Reader reader_;

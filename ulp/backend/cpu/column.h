@@ -1,5 +1,6 @@
-// Kernels that sum over all rows of a tensor: slices of rows are decoded, and each thread adds up columns of its own,
-// row after row, so that sums do not depend on the number of threads. And transposition.
+// Kernels that sum over all rows of a tensor, and transposition. Slices of rows are decoded, and
+// each thread sums its own columns, row by row, so that sums do not depend on the number of
+// threads.
 #pragma once
 
 #include <span>

@@ -1,5 +1,5 @@
-// The CPU backend: oneDNN for products, fused pipelines for elementwise operators and reductions, kernels over
-// examples for the rest, and the reference where none of them takes a problem.
+// The CPU backend: oneDNN for products, fused loops for elementwise operators and reductions,
+// kernels over examples for the rest, and the reference for what none of them takes.
 #pragma once
 
 #include "ulp/backend/kernel.h"

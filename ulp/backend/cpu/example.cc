@@ -10,22 +10,23 @@ namespace ulp {
 namespace example {
 namespace {
 
-// Elements of the largest operand that a thread takes at a time, unless an example has more: they stay in its cache.
+// Elements of the largest operand that a thread takes at a time, unless an example has more: they
+// stay in its cache.
 constexpr size_t kChunk = size_t{1} << 14;
 
 size_t element_bytes(Element element) { return element == Element::byte ? 1 : 4; }
 
-// How an operand is reached.
+// How an operand is accessed.
 enum class Reach : uint8_t {
   in_place,
-  by_chunk,  // through a buffer of each thread
+  by_chunk,  // through a buffer per thread
   as_whole,  // through a buffer for all of it
 };
 
 struct Input {
   TensorId id;
   bool real;
-  size_t unit;    // bytes of an example as the function sees it; 0 where all share it
+  size_t unit;    // bytes of an example as the function sees it; 0 if all share it
   size_t floats;  // elements of an example
   Reach reach = Reach::in_place;
   Reader reader = {};
@@ -47,7 +48,7 @@ class ExampleTask : public Task {
   void run(const RunContext& context) override;
 
  private:
-  // What one thread works with.
+  // One thread's arguments and buffers.
   struct Part {
     std::vector<const void*> in;
     std::vector<void*> out;
@@ -67,7 +68,7 @@ class ExampleTask : public Task {
   size_t chunk_ = 1;   // examples
   size_t stride_ = 0;  // bytes of a thread's buffers
   std::vector<Part> parts_;
-  std::vector<const uint8_t*> base_in_;  // of this run; null by chunk
+  std::vector<const uint8_t*> base_in_;  // of this run; null if by chunk
   std::vector<uint8_t*> base_out_;
 };
 

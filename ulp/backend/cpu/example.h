@@ -1,6 +1,6 @@
-// Kernels that do one example (an image, a row) after another: a plain function on decoded numbers, run in parallel
-// over the batch. Each thread decodes a few examples at a time into a buffer of its own that stays in its cache, or
-// reads them in place, and encodes what comes out.
+// Kernels that process one example (an image, a row) after another: a plain function on decoded
+// values, run in parallel over the batch. Each thread decodes a few examples at a time into its own
+// buffer, which stays in its cache, or reads them in place, and encodes the result.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +22,8 @@ std::span<const KernelDef> example_kernels();
 
 namespace example {
 
-// What a function sees: `count` examples from `first` on; pointers to the first of them, or to the whole of tensors
-// that all examples share.
+// What a function sees: `count` examples from `first` on; pointers to the first of them, or to the
+// whole of tensors that all examples share.
 struct Call : NodeCall {
   const PlanContext& plan;
   size_t first, count;
@@ -37,7 +37,7 @@ enum class Unit : uint8_t {
   index,  // elements of the second input do
 };
 
-// What an example is, which inputs all examples share (bit i: input i).
+// What an example is, and which inputs all examples share (bit i: input i).
 struct Rule {
   Unit unit;
   uint32_t shared = 0;

@@ -1,4 +1,4 @@
-// Softmax and losses, row by row. Everything between the fp32 numbers that come in and those that go out is double.
+// Softmax and losses, row by row. Everything between the fp32 inputs and outputs is in double.
 #include "ulp/backend/cpu/example.h"
 #include "ulp/base/error.h"
 #include "ulp/numeric/wide.h"
@@ -24,8 +24,8 @@ HWY_INLINE double sum_of(int64_t n, const Term& term) {
   return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
-// The logarithm of a row's sum of e^x, in two parts: the largest x is taken out first, so that nothing overflows, and
-// is kept apart, since beside a large one the other part would vanish.
+// The logarithm of a row's sum of e^x, in two parts. The largest x is factored out so that nothing
+// overflows, and kept separately, because next to a large value the other part would vanish.
 struct LogSum {
   double largest = 0, rest = 0;
   HWY_INLINE double log_p(float x) const { return (x - largest) - rest; }
@@ -88,14 +88,14 @@ HWY_INLINE int64_t label_of(const Call& call, size_t input, int64_t row, int64_t
   return label;
 }
 
-// What a smoothed label puts on every class, and on its own in addition.
+// Label smoothing: the weight of every class, and the extra weight of the label's.
 struct Smoothed {
   double rest, top;
   Smoothed(const Call& call, int64_t classes)
       : rest(call.node.attrs.real("smoothing") / static_cast<double>(classes)),
         top(1 - call.node.attrs.real("smoothing")) {}
 
-  // A class of no weight is left out: its logarithm may be infinite.
+  // A class with zero weight is skipped: its logarithm may be infinite.
   HWY_INLINE double loss(const float* x, const LogSum& log_sum, int64_t n, int64_t label) const {
     double sum = -top * log_sum.log_p(x[label]);
     if (rest != 0) sum -= rest * sum_of(n, [=](int64_t i) { return log_sum.log_p(x[i]); });

@@ -1,5 +1,5 @@
-// Concat, split, shuffle and embedding. Where what comes out has the format of what goes in, and codes are whole bytes,
-// codes are moved as they are: nothing is decoded, so not a bit changes.
+// Concat, split, shuffle and embedding. If output and input have the same format, with codes of
+// whole bytes, codes are copied: nothing is decoded, so no bit changes.
 #include <algorithm>
 #include <cstring>
 
@@ -14,7 +14,7 @@ namespace {
 
 size_t channels_of(const Shape& shape) { return static_cast<size_t>(shape.back()); }
 
-// Bytes of a code that may be moved from one tensor to the other; 0 where values must be.
+// Bytes of a code that may be copied from one tensor to the other; 0 if values must be decoded.
 size_t movable_bytes(const Problem& problem, TensorId from, TensorId to) {
   const TensorFormat &a = problem.format(from), &b = problem.format(to);
   if (a.operand || a.storage != b.storage || problem.tensor(to).kind == Kind::grad_sum) return 0;
@@ -23,7 +23,7 @@ size_t movable_bytes(const Problem& problem, TensorId from, TensorId to) {
   return bits == 8 || bits == 16 || bits == 32 ? static_cast<size_t>(bits) / 8 : 0;
 }
 
-// Pieces of one tensor that are rows of others, or the other way round: concat and split.
+// Concat and split: pieces of one tensor that are rows of others, or the other way round.
 class JoinTask : public Task {
  public:
   JoinTask(const Problem& problem, size_t code_bytes, TensorId whole, std::span<const TensorId> pieces,
@@ -38,7 +38,8 @@ class JoinTask : public Task {
   void run(const RunContext& context) override {
     const size_t grain = std::max<size_t>(kGrainBytes / stride_, 1);
     parallel_for(rows_, grain, [&](size_t begin, size_t end) {
-      // A few rows of all pieces after each other, so that each line of the joined tensor is met once.
+      // A few rows of all pieces in turn, so that each cache line of the joined tensor is visited
+      // once.
       for (size_t row = begin; row < end; row += grain) {
         const size_t count = std::min(grain, end - row);
         uint8_t* whole = context.bytes(whole_) + row * stride_;
@@ -129,7 +130,7 @@ class ShuffleTask : public Task {
  private:
   const TensorId in_, out_;
   const size_t bytes_, rows_, channels_, groups_;
-  size_t side_ = 0, side_bytes_ = 0;  // what stands beside the codes holds for the whole tensor
+  size_t side_ = 0, side_bytes_ = 0;  // data besides the codes, valid for the whole tensor
 };
 
 void shuffle(const Call& call) {
@@ -144,7 +145,8 @@ std::unique_ptr<Task> make_shuffle(const Problem& problem) {
   size_t bytes = movable_bytes(problem, in, out);
   if (same && std::holds_alternative<S2fp8>(storage)) bytes = 1;
   if (bytes != 0) return std::make_unique<ShuffleTask>(problem, bytes);
-  // Codes of other widths are decoded and encoded again, which gives the same codes: their events are reported already.
+  // Codes of other widths are decoded and encoded again, which gives the same codes; their events
+  // are reported already.
   return make_task(problem, shuffle, {Unit::row, 0, same && std::holds_alternative<Plain>(storage)});
 }
 

@@ -1,4 +1,4 @@
-// Layer norm, row by row, in double between the fp32 numbers that come in and go out.
+// Layer norm, row by row, in double between the fp32 inputs and outputs.
 #include <cmath>
 
 #include "ulp/backend/cpu/example.h"
@@ -46,7 +46,8 @@ void layer_norm(const Call& call) {
   }
 }
 
-// With u = (x - mean) inv and g = dout gamma: dx = inv (g - mean of g - u (mean of g u)), means over the row.
+// With u = (x - mean) inv and g = dout gamma: dx = inv (g - mean(g) - u mean(g u)), means over the
+// row.
 void layer_norm_grad(const Call& call) {
   const int64_t channels = call.in_shape(0).back();
   const double epsilon = call.node.attrs.real("epsilon"), n = static_cast<double>(channels);
@@ -85,7 +86,7 @@ void run_layer_norm_grad(const Call& call) { HWY_DYNAMIC_DISPATCH(layer_norm_gra
 }  // namespace
 
 std::span<const KernelDef> norm_kernels() {
-  // Gamma and beta belong to all rows.
+  // All rows share gamma and beta.
   static constexpr KernelDef kernels[] = {
       kernel<run_layer_norm, Unit::row, 0b110>("layer_norm"),
       kernel<run_layer_norm_grad, Unit::row, 0b100>("layer_norm_grad"),

@@ -1,4 +1,4 @@
-// Pooling, image by image, vectors along the channels.
+// Pooling, image by image, vectorised along the channels.
 #include <algorithm>
 #include <cstring>
 
@@ -36,7 +36,7 @@ struct Pool {
   int64_t result() const { return oh * ow * c; }
 };
 
-// What of a window lies in the image.
+// The part of a window that lies in the image.
 struct Window {
   int64_t out;             // its first element in the result
   int64_t y, x;            // of its first place, which may lie outside
@@ -55,7 +55,8 @@ HWY_INLINE void for_windows(const Pool& d, const Visit& visit) {
   }
 }
 
-// Calls body(tag, c) for vectors that cover the channels, each channel once: full ones, then smaller ones.
+// Calls body(tag, c) for vectors that cover the channels, each channel once: full ones, then
+// smaller ones.
 template <typename Body>
 HWY_INLINE void for_channels(int64_t channels, const Body& body) {
   const hn::ScalableTag<float> full;
@@ -100,7 +101,7 @@ void max_pool(const Call& call) {
   }
 }
 
-// a + b with the one NaN.
+// a + b with NaN settled to one pattern.
 template <class D, class V>
 HWY_INLINE V add(D d, V a, V b) {
   const V sum = hn::Add(a, b);

@@ -15,7 +15,8 @@
 namespace ulp {
 namespace {
 
-// One node with the tensors that it reads and writes; values of inputs follow from their place.
+// One node with the tensors that it reads and writes; the values of inputs follow from their
+// position.
 struct Case {
   Graph graph;
   NodeId node;
@@ -91,7 +92,7 @@ const std::pair<const char*, const char*> kFormats[] = {
 
 enum class Events { same, none };
 
-// Every bit as the reference has it, on one thread and on two.
+// Every bit equals the reference's, on one thread and on two.
 void expect_same(const Case& c, const std::string& what, Events events = Events::same,
                  bool odd_values = true) {
   for (const auto& [in, out] : kFormats) {
@@ -120,7 +121,7 @@ void expect_same(const Case& c, const std::string& what, Events events = Events:
   }
 }
 
-// Within terms times what fp32 sums are allowed.
+// Within `terms` times the bound for fp32 sums.
 void expect_near(const Case& c, const std::string& what, double terms, double floor = 0) {
   for (const auto& [in, out] : kFormats) {
     for (const int threads : {1, 2}) {
@@ -201,7 +202,7 @@ TEST(Example, Pools) {
   }
 }
 
-// What the formats allow moves as codes and reports nothing; what is written reports as ever.
+// Codes that formats allow to be moved report nothing; values that are written report as usual.
 TEST(Example, Moves) {
   for (const Shape& rows : {Shape{1}, Shape{7}, Shape{3, 5, 7}, Shape{16, 8}}) {
     for (const auto& widths : std::vector<std::vector<int64_t>>{

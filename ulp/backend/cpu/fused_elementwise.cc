@@ -12,14 +12,14 @@
 namespace ulp {
 namespace {
 
-// Blocks that a thread takes at least: less is not worth waking one.
+// Minimum number of blocks per thread: less is not worth waking one.
 constexpr size_t kGrainBlocks = 8;
 
 class FusedTask : public Task {
  public:
   explicit FusedTask(const Problem& problem)
       : program_(problem, book_), writer_(problem, problem.root(), problem.root().out[0]) {
-    // A storage that looks at the whole tensor gets it whole, from fp32.
+    // A storage that needs a pass over the whole tensor gets it whole, from fp32.
     if (writer_.granule() == 0) staged_ = book_.book(writer_.elements());
     workspace_ = book_.bytes();
   }

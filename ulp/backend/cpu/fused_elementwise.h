@@ -1,6 +1,6 @@
-// Elementwise operators and reductions, with what is inlined in them: each block of elements is decoded, goes through all
-// stages near the core, is rounded wherever a tensor would have been written, and is encoded; nothing in between touches
-// memory.
+// Fused elementwise operators and reductions. Each block of elements is decoded, goes through all
+// stages in the first cache, is rounded wherever a tensor would have been stored, and is encoded;
+// nothing in between touches memory.
 #pragma once
 
 #include <span>

@@ -17,8 +17,9 @@ namespace ulp::step::HWY_NAMESPACE {
 
 using Beside = FusedKind::Beside;
 
-// Neighbours are computed side by side, so that a word of two codes is taken apart and put together within its lane,
-// and all lanes are as wide as fp32: vectors of codes need not be spread over twice as many.
+// Neighbours are computed side by side: a word of two codes is unpacked and packed within its lane,
+// and all lanes are as wide as fp32. So vectors of codes need not be spread over twice as many
+// vectors.
 static_assert(std::endian::native == std::endian::little);
 template <typename T>
 struct Two {
@@ -41,7 +42,7 @@ struct Pairs {
   }
 };
 
-// Numbers of gradients and states.
+// Values of gradients and states.
 struct Fp32 {
   using Type = float;
   using Word = Two<float>;
@@ -79,15 +80,15 @@ struct Seen {
   Extremes sums;
   uint32_t updates = 0, cancelled = 0;
   uint32_t lost = 0;  // the largest compensation
-  uint32_t any = 0;   // at least the largest of what went in, where that must be known
+  uint32_t any = 0;   // at least the largest input, if that must be known
 };
 
-// Codes of a weight and of what is beside it.
+// The codes of a weight and of its extra bits or compensation.
 struct Stored {
   uint32_t high, side;
 };
 
-// Weights as they are read. With extra bits that were rounded at random there is one more of them.
+// Weights as they are read. Extra bits that were rounded stochastically have one more bit.
 template <bool same, int kExtra, bool kUp = false>
 struct WeightIn {
   static constexpr bool kKept = !same;
@@ -133,7 +134,7 @@ struct WeightPort {
     } else {
       const uint32_t pattern = float_bits(before - decrease);
       seen.sums.add(pattern & 0x7FFFFFFFu);
-      // Other exponents: codes of infinities and NaN were taken for large numbers.
+      // Other exponents: codes of infinities and NaN were read as large numbers.
       if constexpr (!same) seen.any = most(seen.any, float_bits(before) & 0x7FFFFFFFu);
       const Rounded rounded =
           stochastic && kExtra == 0 ? calm.at_random(pattern, random) : calm.nearest(pattern);
@@ -146,7 +147,7 @@ struct WeightPort {
   static bool finish(const Codes& codes, const Seen& seen, const FusedRun& run) {
     if (!seen.sums.calm(codes)) return false;
     if constexpr (kCompensated) {
-      // So far from the largest number that no sum of a few of them overflows.
+      // So far below the largest number that no sum of a few of them overflows.
       if (most(most(seen.any & 0x7FFFFFFFu, seen.lost), seen.sums.largest) > codes.largest - (4u << 23))
         return false;
       run.compensation_stats->merge({0, 0, 0, bits_float(seen.lost)});
@@ -162,7 +163,7 @@ struct WeightPort {
 template <int states, typename Weight, typename State, typename Grad, typename Rule>
 HWY_FLATTEN HWY_NOINLINE bool decrease_loop(const Rule& optimizer, const UpdateScalars& given,
                                             const FusedKind& kind, const FusedRun& run, FusedMade& made) {
-  // Copies that nothing else can point to.
+  // Local copies, so that nothing can alias them.
   const Rule rule = optimizer;
   const UpdateScalars scalars = given;
   const Codes codes = *kind.weight;
@@ -229,7 +230,7 @@ HWY_FLATTEN HWY_NOINLINE bool weight_loop(const FusedKind& kind, const FusedRun&
   return Weight::finish(codes, seen, run);
 }
 
-// With a branch in it the loop would not become vectors.
+// A branch would prevent vectorisation.
 struct MomentumSgd {
   Sgd sgd;
   template <typename Arithmetic>
@@ -282,7 +283,8 @@ FusedStep for_beside(const Optimizer& optimizer, const FusedKind& kind) {
     case Beside::extra8:
       return for_weight<same, stochastic, Beside::extra8>(optimizer, kind);
     case Beside::extra16:
-      // fp32 has no more bits for other exponents, and 17 at random are in no array of 16.
+      // fp32 has no bits left for other exponents, and the 17 bits of stochastic rounding do not
+      // fit an array of 16.
       if constexpr (same && !stochastic)
         return for_weight<same, stochastic, Beside::extra16>(optimizer, kind);
   }

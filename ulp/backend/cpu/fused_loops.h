@@ -1,8 +1,9 @@
-// A step of a piece in two loops, for what is common: 16-bit weights under every rule, both states fp32 or both bf16, a
-// gradient in fp32 or bf16. The first takes codes of all of them to what is taken off the weights and to new codes of
-// the states, the second that to new codes of the weights; they are apart since the second would wait for the first's
-// division and root, and few of its operations fit into what a processor can hold waiting. They are for calm pieces
-// alone (step_codes.h): of others nothing is written.
+// A step of a piece in two loops, for the common case: 16-bit weights under every rule, both states
+// fp32 or both bf16, a gradient in fp32 or bf16. The first loop goes from the codes of all of them
+// to the decrease of the weights and new codes of the states, the second from there to new codes of
+// the weights. They are separate because the second would wait for the first's division and root,
+// and few of its operations fit a processor's reorder buffer. They handle calm pieces only
+// (step_codes.h): for others nothing is written.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +17,12 @@
 
 namespace ulp::step {
 
-// Of all pieces of a step.
+// The same for all pieces of a step.
 struct FusedKind {
   enum class Beside : uint8_t { nothing, compensation, extra8, extra16 };
   Beside beside = Beside::nothing;
   bool same = false;        // the weight has fp32's exponents
-  bool stochastic = false;  // its 16 bits are rounded at random
+  bool stochastic = false;  // its 16 bits are rounded stochastically
   bool state_bf16 = false, grad_bf16 = false;
   const Codes* weight = nullptr;  // with its extra bits
   const Codes* bf16 = nullptr;
@@ -32,8 +33,9 @@ struct FusedRun {
   const void* grad;
   void* state[2];  // as many as the optimizer has, else null
   uint16_t* weight;
-  void* beside;  // compensations or extra bits, in 2 bytes each, or 1: 8 bits that are not at random
-  const uint32_t* random;  // a word for each, where they are needed
+  // Compensations or extra bits, 2 bytes each, or 1 for 8 bits without stochastic rounding.
+  void* beside;
+  const uint32_t* random;  // one word per element, if needed
   // These are added to.
   UpdateCounts* counts;
   EncodeStats* weight_stats;
@@ -41,8 +43,8 @@ struct FusedRun {
   EncodeStats* compensation_stats;
 };
 
-// The new numbers, of neighbours in turns: 0, 2, 4 ... and 1, 3, 5 ...; codes in words of two. They stay in the first
-// cache until it is known that the piece was calm.
+// The new values, with even and odd elements separated: 0, 2, 4 ... and 1, 3, 5 ...; codes in words
+// of two. They stay in the first cache until it is known that the piece was calm.
 struct FusedMade {
   alignas(64) float decrease[2][kPiece / 2];
   alignas(64) float before[2][kPiece / 2];  // weights that take more than a shift to decode
@@ -58,11 +60,11 @@ struct FusedStep {
   bool (*weight)(const FusedKind&, const FusedRun&, FusedMade&) = nullptr;
 
   explicit operator bool() const { return decrease != nullptr && weight != nullptr; }
-  // False where the piece was not calm, or is of an odd number of elements, and is as it was.
+  // False if the piece was not calm or has an odd number of elements; then it is unchanged.
   bool operator()(const Optimizer& optimizer, const UpdateScalars& scalars, const FusedKind& kind,
                   const FusedRun& run) const;
 };
-// False where there are no such loops.
+// False if there are no such loops.
 FusedStep fused_step(const Optimizer& optimizer, const FusedKind& kind);
 
 }  // namespace ulp::step

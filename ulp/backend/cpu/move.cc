@@ -12,14 +12,15 @@ namespace ulp::move::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Pieces of a size that the compiler knows; the last one overlaps the one before.
+// Pieces of a size known at compile time; the last one overlaps the one before.
 template <size_t size>
 HWY_INLINE void copy_pieces(const uint8_t* HWY_RESTRICT from, uint8_t* HWY_RESTRICT to, size_t n) {
   for (size_t i = 0; i + size <= n; i += size) std::memcpy(to + i, from + i, size);
   std::memcpy(to + n - size, from + n - size, size);
 }
 
-// Rows are short, often a few dozen bytes: a call to memcpy for each would take longer than the copy.
+// Rows are short, often a few dozen bytes: a call to memcpy for each would take longer than the
+// copy.
 void copy_rows(const uint8_t* from, size_t from_stride, uint8_t* to, size_t to_stride, size_t bytes,
                size_t rows) {
   const auto each = [&](auto copy) {
@@ -44,7 +45,7 @@ template <typename T>
 struct Halves {
   using Tag = hn::CappedTag<T, 16 / sizeof(T)>;
 
-  // Two rows of n become one in which they alternate.
+  // Interleaves two rows of n.
   static HWY_INLINE void interleave(const T* HWY_RESTRICT a, const T* HWY_RESTRICT b, T* HWY_RESTRICT to,
                                     size_t n) {
     const Tag d;

@@ -1,6 +1,7 @@
-// A product is cut into updates of rows of sums by terms that come in the reference's order (narrow_loops.h). Results that
-// belong to an image or a row are done one after another; those summed over all of them hold their sums while slices of
-// the batch pass by, so threads share the sums, not the terms.
+// A product is divided into updates of rows of sums by terms in the reference's order
+// (narrow_loops.h). Results that belong to an image or a row are computed one after another.
+// Results summed over all of them keep their sums while slices of the batch pass by, so threads
+// share the sums, not the terms.
 #include "ulp/backend/cpu/narrow.h"
 
 #include <algorithm>
@@ -16,18 +17,18 @@ namespace ulp {
 namespace narrow {
 namespace {
 
-// Columns of sums that are done together, and terms of them whose factors are brought side by side.
+// Columns of sums that are processed together, and terms whose factors are made contiguous.
 constexpr size_t kColumns = 16, kFactors = 256;
-// Rows of sums that a thread takes at a time, where threads share the sums.
+// Rows of sums that a thread takes at a time, if threads share the sums.
 constexpr size_t kRows = 8;
 // Decoded slices of this many bytes are still in the cache when they are read.
 constexpr size_t kNear = size_t{8} << 20;
 
-// The extents of a convolution of `n` images, named alike in forward and in both gradients. A linear layer is one of a
-// single image, a pixel high, whose pixels are the rows.
+// The extents of a convolution of `n` images, named alike in forward and in both gradients. A
+// linear layer is a single image, one pixel high, whose pixels are the rows.
 struct Conv {
-  size_t n, h, w, c;  // of the images
-  size_t oh, ow, oc;  // of what comes out
+  size_t n, h, w, c;  // input
+  size_t oh, ow, oc;  // output
   size_t kh, kw, ic;  // of the kernel; input channels of a group
   size_t stride_h = 1, stride_w = 1, padding_h = 0, padding_w = 0;
   size_t group_out;  // output channels of a group
@@ -59,8 +60,9 @@ struct Conv {
   size_t groups() const { return oc / group_out; }
   size_t tap_at(size_t o, size_t tap) const { return (o * taps() + tap) * ic; }
 
-  // For each row of outputs, those that a tap of the kernel reads a pixel for: `use(pixel, out, count)` gets where the
-  // first pixel and the first output lie and how many there are. Pixels are stride_w apart, outputs lie side by side.
+  // For each row of outputs, those for which a tap of the kernel reads a pixel: `use(pixel, out,
+  // count)` gets the positions of the first pixel and the first output, and how many there are.
+  // Pixels are stride_w apart, outputs are contiguous.
   template <typename Use>
   void for_rows(size_t tap, const Use& use) const {
     const size_t ky = tap / kw, kx = tap % kw;
@@ -78,14 +80,15 @@ struct Conv {
   }
 };
 
-// A matrix whose axes may be exchanged: floats from a term to the next and from a column to the next.
+// A matrix that may be transposed: floats from one term to the next and from one column to the
+// next.
 struct Factors {
   const float* data;
   size_t term, column;
 };
 
-// Calls use(first column, columns, first term, terms, data, stride) for blocks in which columns lie side by side; the
-// terms of a column come in order. Blocks are copied where the matrix has them apart.
+// Calls use(first column, columns, first term, terms, data, stride) for blocks with contiguous
+// columns; the terms of a column come in order. Blocks are copied if the matrix has them apart.
 template <typename Use>
 void for_blocks(const Factors& b, size_t terms, size_t columns, const Use& use) {
   if (b.column == 1) return use(0, columns, 0, terms, b.data, b.term);
@@ -194,7 +197,8 @@ void matmul(const NodeCall& call, const SumRule& rule, size_t /*count*/) {
   });
 }
 
-// A result that is summed over `units` images or rows, which are decoded in slices; 1: operands are read as a whole.
+// A result that is summed over `units` images or rows, which are decoded in slices; 1: operands are
+// read as a whole.
 class SumTask : public Task {
  public:
   SumTask(const Problem& problem, Add add, size_t units)
@@ -274,7 +278,7 @@ std::string why_not(const Problem& problem) {
 template <example::Function function, example::Unit unit>
 constexpr KernelDef by_example(std::string_view op) {
   return {op, "narrow", why_not, [](const Problem& problem) {
-            // The weight and the bias serve all.
+            // All examples share the weight and the bias.
             return example::make_task(problem, function, {unit, 0b110});
           }};
 }

@@ -1,4 +1,4 @@
-// Products that add up in a narrow accumulator, term by term: the reference's bits, in vectors.
+// Products with a narrow accumulator, term by term: the reference's bits, vectorised.
 #pragma once
 
 #include <span>

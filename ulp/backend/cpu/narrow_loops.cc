@@ -14,7 +14,7 @@ namespace ulp::narrow::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The constants of a rule in the lanes of a vector.
+// The constants of a rule, broadcast to the lanes of a vector.
 template <SumRule::Way way, typename D>
 class Rounder {
   using DI = hn::RebindToSigned<D>;
@@ -57,7 +57,7 @@ class Rounder {
   int shift_;
 };
 
-// As many sums at a time as hide the time from one rounding to the next.
+// As many sums at a time as hide the latency of rounding.
 constexpr size_t kRows = 4;
 
 template <size_t rows, SumRule::Way way, typename D>
@@ -83,7 +83,7 @@ HWY_INLINE void add_to_rows(const Rounder<way, D>& round, const Terms& t, size_t
   if constexpr (rows > 3) hn::StoreU(sum3, d, sums + row3 * t.sums_row);
 }
 
-// The columns from `column` on that fill whole vectors; returns the first that is left.
+// The columns from `column` on that fill whole vectors; returns the first column left.
 template <SumRule::Way way, typename D>
 HWY_INLINE size_t add_to_columns(D d, const SumRule& rule, const Terms& t, size_t column) {
   const size_t lanes = hn::Lanes(d);
@@ -140,7 +140,7 @@ uint32_t rounded(const CodecSpec& spec, uint32_t pattern) {
   return decode_scalar(spec, encode_scalar(spec, Round::nearest_even, pattern, 0).code);
 }
 
-// Codes grow with numbers, so there is a first pattern that overflows.
+// Codes are monotonic in the values, so there is a first pattern that overflows.
 uint32_t first_overflow(const CodecSpec& spec) {
   uint32_t finite = 0, over = 0x7F800000u;
   while (over - finite > 1) {

@@ -34,7 +34,7 @@ struct Conv {
   Desc bias_desc() const {
     return bias ? Desc({weight[0]}, memory::data_type::f32, memory::format_tag::x) : Desc();
   }
-  // Backward primitives ask for the forward one as a hint.
+  // Backward primitives need the forward one as a hint.
   Forward::primitive_desc forward(int64_t n, const Desc* layout) const {
     const auto desc =
         bias ? Forward::desc(dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct,
@@ -58,8 +58,9 @@ Conv make_conv(const Node& node, const Shape& x, const Shape& weight, const Shap
           bias};
 }
 
-// oneDNN 2.6's 1x1 weight gradient gathers the pixels of a strided convolution as if channels came in sixteens, also
-// where there are fewer, and on several threads writes up to a kilobyte past the scratchpad it asked for.
+// oneDNN 2.6's 1x1 weight gradient gathers the pixels of a strided convolution as if channels came
+// in multiples of 16, even if there are fewer, and with several threads writes up to a kilobyte
+// past the scratchpad it asked for.
 bool writes_past_scratchpad(const Conv& conv, std::string_view implementation) {
   const bool strided = conv.strides[0] > 1 || conv.strides[1] > 1;
   return strided && conv.weight[3] % 16 != 0 && implementation.starts_with("jit_1x1");
@@ -132,7 +133,7 @@ OnednnProduct describe_conv_grad_weight(const Problem& problem) {
     const GradWeight::desc desc(dnnl::algorithm::convolution_direct, conv.images(conv.x, n),
                                 conv.weights(layout), conv.images(conv.out, n), conv.strides, conv.padding,
                                 conv.padding);
-    // Must live as long as another implementation may be asked for: the iterator looks at it again.
+    // Must live as long as another implementation may be requested: the iterator reads it again.
     const auto hint = conv.forward(n, nullptr);
     GradWeight::primitive_desc pd(desc, attributes(), engine(), hint);
     while (writes_past_scratchpad(conv, pd.impl_info_str())) {

@@ -1,6 +1,6 @@
-// Linear layers and matrix products. A linear layer is cut along its rows. A batch of matrix products is cut along the
-// batch; a single one along the rows of its result, or, where both operands have the inner axis first, along that
-// axis, and summed.
+// Linear layers and matrix products. A linear layer is sliced along its rows. A batch of matrix
+// products is sliced along the batch; a single one along the rows of its result. If both operands
+// have the inner axis first, it is sliced along that axis and summed.
 #include "ulp/backend/cpu/onednn_task.h"
 
 namespace ulp::onednn {
@@ -152,7 +152,8 @@ OnednnProduct describe_matmul(const Problem& problem) {
       p.plain = matrices(1, m, n, false);
       break;
   }
-  // Operands have the layout they are stored in: the products here are of activations, which are read once.
+  // Operands keep the layout they are stored in: these products are of activations, which are read
+  // once.
   p.offer = [=](int64_t units, const Desc*) {
     const int64_t batches = cut == Cut::matrices ? units : 1, rows = cut == Cut::rows ? units : m,
                   inner = cut == Cut::inner ? units : k;

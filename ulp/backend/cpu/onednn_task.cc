@@ -12,8 +12,10 @@ namespace ulp {
 namespace onednn {
 namespace {
 
-constexpr size_t kGrain = size_t{1} << 16;  // elements that a thread takes; a multiple of every granule
-// Decoded slices of this many bytes are still in the cache when the primitive reads them: faster than larger ones.
+// Elements that a thread takes; a multiple of every granule.
+constexpr size_t kGrain = size_t{1} << 16;
+// Decoded slices of this many bytes are still in the cache when the primitive reads them: faster
+// than larger ones.
 constexpr size_t kNear = size_t{8} << 20;
 
 void check(dnnl_status_t status, std::string_view what) {
@@ -120,11 +122,11 @@ class Reorder {
   size_t space_ = 0;
 };
 
-// How an operand that is cut along the batch is reached.
+// How an operand that is sliced along the batch is accessed.
 enum class Reach {
   in_place,  // it is fp32
   by_slice,  // each slice goes through a buffer
-  as_whole,  // all of it lies in a buffer
+  as_whole,  // all of it is in a buffer
 };
 
 class ProductTask : public Task {
@@ -133,7 +135,7 @@ class ProductTask : public Task {
   void run(const RunContext& context) override;
 
  private:
-  // Where things lie in the workspace.
+  // Offsets in the workspace.
   struct Places {
     size_t weight = 0, decoded_weight = 0, bias = 0, out = 0, total = 0, part = 0, plain = 0, scratchpad = 0,
            space = 0;
@@ -185,7 +187,8 @@ ProductTask::ProductTask(const Problem& problem, OnednnProduct product)
     reach_out_ = writer_.granule() == 0 ? Reach::as_whole : Reach::by_slice;
   }
 
-  // A last, smaller slice must take the weight in the layout of the others; where oneDNN cannot, all take it as stored.
+  // A last, smaller slice must take the weight in the layout of the others; if oneDNN cannot, all
+  // take it as stored.
   if (!choose(false) && !choose(true)) fail("onednn", "no primitive for a part of {}", problem.root().name);
   main_ = Stage(product_, main_offer_);
   if (product_.units % step_ != 0) tail_ = Stage(product_, tail_offer_);
@@ -225,7 +228,7 @@ ProductTask::Places ProductTask::place(const Offer& offer, int64_t step, size_t 
   if (reach_out_ == Reach::as_whole) at.out = all.book(writer_.elements());
   if (product_.summed() && (reorders_ || !surely_in_place())) at.total = all.book(offer.out.get_size(), 1);
 
-  // Before, during and after the products: never at once.
+  // Before, during and after the products: never at the same time.
   Workspace before = all, during = all, after = all;
   if (product_.weight && reorders_) {
     at.decoded_weight = before.book(weight_.space());
@@ -245,8 +248,8 @@ ProductTask::Places ProductTask::place(const Offer& offer, int64_t step, size_t 
   return at;
 }
 
-// The largest slices that stay within the limit. Where not even the smallest do, slices of a quarter of it: what is
-// kept beside them is too large already, and small ones would only be slow.
+// The largest slices that stay within the limit. If not even the smallest do, slices of a quarter
+// of it: what is kept besides them is too large already, and small slices would only be slow.
 bool ProductTask::choose(bool plain) {
   const auto units = product_.units, least = std::min(static_cast<int64_t>(quantum()), units);
   const auto offer = [&](int64_t n, const Desc* layout) {
@@ -284,7 +287,7 @@ bool ProductTask::choose(bool plain) {
     for (int64_t slices = fewest;; slices *= 2) {
       const int64_t step = cut(slices);
       if (try_step(step)) {
-        // What is beside the slices is known now: fewer may do.
+        // The memory besides the slices is known now: fewer slices may do.
         const size_t beside = at_.bytes - 4 * by_slice_floats() * static_cast<size_t>(step);
         const int64_t fewer = std::max(fewest, at_least(limit_ > beside ? limit_ - beside : 1));
         if (cut(fewer) > step && try_step(cut(fewer))) return true;
@@ -317,7 +320,7 @@ void ProductTask::run(const RunContext& context) {
   finish(context, result);
 }
 
-// `result` is null where each slice of it goes through a buffer.
+// `result` is null if each slice of it goes through a buffer.
 void ProductTask::run_slices(const RunContext& context, float* result) {
   const float* weight = product_.weight ? load_weight(context) : nullptr;
   const float* bias = product_.bias ? bias_.all(context, floats(context, at_.bias)) : nullptr;

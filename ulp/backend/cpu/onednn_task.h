@@ -1,7 +1,7 @@
-// A product in oneDNN's terms, and the task that runs it. Convolutions, linear layers and matrix products differ in
-// how primitives are made; what is around them is the same: operands that are fp32 are used where they lie, others
-// are decoded, the batch is cut in slices where that would take too much workspace, weights are brought into the
-// layout that the primitive likes, and results are encoded once.
+// A product in oneDNN's terms, and the task that runs it. Convolutions, linear layers and matrix
+// products differ in how primitives are made; the rest is shared. fp32 operands are used in place,
+// others are decoded. The batch is processed in slices if decoding would need too much workspace.
+// Weights are reordered to the layout that the primitive prefers, and results are encoded once.
 #pragma once
 
 #include <dnnl.hpp>
@@ -28,7 +28,7 @@ Desc dense(const dnnl::memory::dims& dims, const dnnl::memory::dims& strides);
 // What oneDNN offers for a number of units; nothing is compiled before `compile` is called.
 struct Offer {
   std::vector<Desc> in;  // of a slice, like OnednnProduct::in
-  Desc out;              // of a slice, or of the whole result where it is summed
+  Desc out;              // of a slice, or of the whole result if it is summed
   Desc weight;           // as the primitive wants it; for a summed result that is `out`
   Desc bias;
   size_t scratchpad = 0;
@@ -36,7 +36,7 @@ struct Offer {
   std::function<dnnl::primitive()> compile;
 };
 
-// An operand that is cut along the batch.
+// An operand that is sliced along the batch.
 struct Sliced {
   TensorId id;
   size_t unit;  // elements of one unit
@@ -44,24 +44,25 @@ struct Sliced {
 };
 
 struct OnednnProduct {
-  int64_t units = 1;  // images, rows or matrices that can be done one by one
+  int64_t units = 1;  // images, rows or matrices that can be processed separately
   std::vector<Sliced> in;
   Sliced out;       // `unit` is 0 for a result that is summed over all units
-  TensorId weight;  // read as a whole; none
+  TensorId weight;  // read as a whole; may be none
   int weight_arg = DNNL_ARG_WEIGHTS;
-  TensorId bias;  // none
+  TensorId bias;  // may be none
   Desc plain;     // the layout of the weight, or of the summed result, as stored
-  // Throws dnnl::error. With a layout the weight (or summed result) must have it; else the primitive chooses.
+  // Throws dnnl::error. With a layout the weight (or summed result) must have it; otherwise the
+  // primitive chooses.
   std::function<Offer(int64_t units, const Desc* layout)> offer;
 
   bool summed() const { return out.unit == 0; }
 };
 
-// Why oneDNN cannot do it; "".
+// Why oneDNN cannot do it, or "".
 std::string why_not(const Problem& problem, const std::function<OnednnProduct(const Problem&)>& describe);
 std::unique_ptr<Task> make_task(const Problem& problem, OnednnProduct product);
 
-// For one operator each: why_not and make of a KernelDef from a description.
+// why_not and make of a KernelDef for one operator, from a description.
 template <OnednnProduct (*describe)(const Problem&)>
 constexpr KernelDef kernel(std::string_view op) {
   return {op, "onednn", [](const Problem& problem) { return why_not(problem, describe); },

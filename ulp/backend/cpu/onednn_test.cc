@@ -20,7 +20,7 @@ TensorId tensor(Graph& graph, const std::string& name, const Shape& shape, Kind 
   return graph.add_tensor(std::move(info));
 }
 
-// One node to compare, and how many products an element of its result sums up.
+// One node to compare, and how many products an element of its result sums.
 struct Case {
   Graph graph;
   NodeId node;
@@ -292,7 +292,8 @@ TEST(Onednn, Matmul) {
   }
 }
 
-// Neither oneDNN nor anything it loads may turn subnormal numbers into zeros, or products into bf16.
+// Neither oneDNN nor anything it loads may flush subnormal numbers to zero, or round products to
+// bf16.
 TEST(Onednn, KeepsSubnormalsAndAllBits) {
   const Case c = conv_case({2, 16, 4, 4, 16, 1, 1, 1, 0, 1, false}, Part::forward);
   const Node& node = c.graph[c.node];

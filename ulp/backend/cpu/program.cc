@@ -20,21 +20,21 @@ const Shape& domain(const Problem& problem, const Node& root) {
   return root.op->form == Form::reduction ? problem.shape(root.in[0]) : problem.shape(root.out[0]);
 }
 
-// How many of a node's inputs have a value for each element; the others have one for each channel.
+// How many of a node's inputs have a value per element; the others have one per channel.
 size_t full_inputs(const Node& node) {
   if (node.op == &kBatchNorm) return 1;
   if (node.op == &kBatchNormGrad) return 2;
   return node.in.size();
 }
 
-// Channel values that an operator's loop wants.
+// Channel values that an operator's loop needs.
 size_t tile_count(const Node& node) {
   if (node.op == &kBatchNorm) return 3;
   if (node.op == &kBatchNormGrad) return 5;
   return 0;
 }
 
-// Whether something belongs to channels, and blocks must be whole rows.
+// Whether something is per channel, so that blocks must be whole rows.
 bool has_channels(const Problem& problem) {
   const auto tiles = [&](NodeId id) { return tile_count(problem.graph()[id]) > 0; };
   return problem.root().op->form == Form::reduction ||
@@ -75,7 +75,8 @@ Program::Program(const Problem& problem, Workspace& workspace) : plan_(&problem.
   const Shape& shape = domain(problem, root);
   elements_ = shape.elements();
   channels_ = has_channels(problem) ? static_cast<size_t>(shape.back()) : 1;
-  // Whole rows, and a multiple of 8 elements: whole bytes in any format, and whole draws of random words.
+  // Whole rows, and a multiple of 8 elements: whole bytes in any format, and whole draws of random
+  // words.
   const size_t unit = std::lcm(channels_, size_t{8});
   period_ = channels_ * ((kMinPeriod + channels_ - 1) / channels_);
   block_ = std::lcm(period_, size_t{8}) <= kBlock
@@ -204,7 +205,7 @@ void Program::Worker::run(size_t block, float* out) {
     stage.loop(args);
     value_[stage.out] = args.out;
     if (!stage.rounds) continue;
-    // What is not stored is rounded here, as if it were.
+    // A value that is not stored is rounded here, as if it were.
     std::array<uint8_t, 4 * kMaxBlock> codes;
     const std::span<uint8_t> packed(codes.data(), packed_bytes(stage.format.bits(), count_));
     const Rounding rounding = tensor_rounding(*program_.plan_, program_.plan_->graph[stage.tensor],

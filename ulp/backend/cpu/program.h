@@ -1,5 +1,5 @@
-// A problem as a list of stages over blocks of elements: what is read, what is computed in registers and rounded there,
-// what comes out.
+// A problem as a list of stages over blocks of elements: what is read, what is computed and rounded
+// in the cache, what comes out.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,8 @@
 
 namespace ulp {
 
-// Elements of a block: a few of them fit in a core's first cache. Where rows must stay whole it may be up to kMaxBlock.
+// Elements of a block: a few blocks fit a core's first cache. If rows must stay whole it may be up
+// to kMaxBlock.
 inline constexpr size_t kBlock = 2048, kMaxBlock = 4096;
 inline constexpr size_t kMinPeriod = 256;
 inline constexpr size_t kMaxValues = 16;
@@ -23,8 +24,8 @@ struct Stage {
   NodeId node;
   std::vector<int> in;                 // values
   int out = -1;                        // a value
-  std::vector<Reader> channel_inputs;  // in the order of the node
-  std::vector<size_t> params;          // where each tile lies in the workspace
+  std::vector<Reader> channel_inputs;  // in the node's order
+  std::vector<size_t> params;          // where each tile is in the workspace
   float scalars[blocks::kMaxScalars] = {};
   uint32_t words = 0, threshold = 0;  // dropout
   bool rounds = false, silent = false;
@@ -34,8 +35,8 @@ struct Stage {
 
 class Program {
  public:
-  // The elementwise nodes of the problem: those inlined, and the root if it is one. The inputs of a reduction become
-  // values too. Books the tiles of channel values in `workspace`.
+  // The elementwise nodes of the problem: the inlined ones, and the root if it is one. The inputs
+  // of a reduction become values too. Reserves the tiles of channel values in `workspace`.
   Program(const Problem& problem, Workspace& workspace);
   static std::string why_not(const Problem& problem);
 
@@ -48,14 +49,15 @@ class Program {
   int input(size_t index) const { return root_inputs_[index]; }
   int output() const { return output_; }
 
-  // Before the blocks: works out channel values.
+  // Computes channel values, before the blocks.
   void prepare(const RunContext& context) const;
 
-  // One thread's view: the blocks it computes, and the range events it saw.
+  // One thread's state: the block it computes, and the range events it counted.
   class Worker {
    public:
     Worker(const Program& program, const RunContext& context);
-    // Computes a block; `out` is where the output goes, if not to a place of its own. Values are valid until the next call.
+    // Computes a block; `out` is where the output goes if it has no place of its own. Values are
+    // valid until the next call.
     void run(size_t block, float* out);
     const float* value(int index) const { return value_[index]; }
     // Of the last block.
@@ -84,7 +86,7 @@ class Program {
   size_t elements_, channels_, period_, block_;
   std::vector<Leaf> leaves_;
   std::vector<Stage> stages_;
-  std::vector<std::pair<TensorId, int>> values_;  // tensors by the bytes they have
+  std::vector<std::pair<TensorId, int>> values_;  // by owner of the bytes
   std::vector<int> root_inputs_;
   int output_ = -1;
 };

@@ -14,7 +14,8 @@
 namespace ulp {
 namespace {
 
-// A tensor is cut into at most so many chunks of whole blocks, each summed by one thread; chunks are then added in order.
+// A tensor is divided into at most this many chunks of whole blocks, each summed by one thread;
+// chunks are then added in order.
 constexpr size_t kMaxChunks = 64;
 
 // Two numbers for each channel of a chunk, in double.
@@ -133,14 +134,14 @@ class SumTask : public ReductionTask {
   const bool gradients_;
 };
 
-// Mean and variance: within a block the squares are taken about the block's own mean, and means and squares of two
-// lots of rows are joined exactly (Chan, Golub and LeVeque), so nothing cancels.
+// Mean and variance: within a block squares are taken about the block's own mean, and means and
+// squares of two sets of rows are combined exactly (Chan, Golub and LeVeque), so nothing cancels.
 class StatsTask : public ReductionTask {
  public:
   using ReductionTask::ReductionTask;
 
  private:
-  // Joins the mean and squares of `count` rows to those of `before` rows.
+  // Combines the mean and squares of `count` rows with those of `before` rows.
   static void join(double before, double count, size_t channels, const double* mean, const double* squares,
                    double* sums) {
     const double share = count / (before + count), weight = before * share;
@@ -171,7 +172,7 @@ class StatsTask : public ReductionTask {
       const double count = rows(block, block + 1);
       for (size_t c = 0; c < channels; ++c) {
         const auto rounded = static_cast<float>(mean[c] / count);
-        // The squares are about this number, which is the mean but for its rounding.
+        // The squares are about this number, which is the mean except for its rounding.
         for (size_t i = c; i < period; i += channels) tile[i] = rounded;
         mean[c] /= count;
       }

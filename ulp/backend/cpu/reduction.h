@@ -1,5 +1,5 @@
-// Sums over all rows for each channel. They are added up in an order that depends on the shape alone, so they are the same on any
-// number of threads and vector units.
+// Sums over all rows for each channel, in an order that depends on the shape alone: the same on any
+// number of threads and any vector unit.
 #pragma once
 
 #include <span>

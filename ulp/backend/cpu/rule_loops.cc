@@ -1,4 +1,5 @@
-// How the rules write weights back, each by two loops: one for calm pieces and one for any (step_codes.h).
+// How the rules write weights back, each by two loops: one for calm pieces and one for any
+// (step_codes.h).
 #include <cmath>
 #include <cstring>
 
@@ -13,7 +14,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace ulp::step::HWY_NAMESPACE {
 
-// Adds a loop's events; `codes` are what it wrote, among which NaN are told from overflows.
+// Adds a loop's events; `codes` are what it wrote, from which NaN is told from overflow.
 HWY_INLINE void merge(const Tally& tally, uint32_t nan_code, const uint16_t* codes, size_t n,
                       EncodeStats& stats) {
   uint64_t nan = 0;
@@ -69,7 +70,7 @@ struct Count {
   HWY_INLINE void to(UpdateCounts& counts) const { counts.merge({updates, cancelled}); }
 };
 
-// Adds what a calm piece has to report; false where it was none.
+// Adds what a calm piece has to report; false if it was not calm.
 HWY_INLINE bool finish(const WriteRun& run, const Codes& codes, const Extremes& extremes,
                        const Count& count) {
   if (!extremes.calm(codes)) return false;
@@ -174,7 +175,7 @@ HWY_FLATTEN HWY_NOINLINE void kahan_loop(const WriteRun& run, const Codes& given
   count.to(*run.counts);
 }
 
-// Numbers so far from the largest one that no sum of a few of them overflows.
+// Magnitudes so far below the largest one that no sum of a few of them overflows.
 HWY_INLINE uint32_t few_of_them(const Codes& codes) { return codes.largest - (4u << 23); }
 
 template <bool same, bool stochastic>
@@ -283,7 +284,7 @@ HWY_FLATTEN HWY_NOINLINE bool split_calm(const WriteRun& run, const CodecSpec& s
   return finish(run, codes, extremes, count);
 }
 
-// kShift: known where the extra bits fill bytes.
+// kShift: known if the extra bits fill bytes.
 template <bool same, int kShift, bool stochastic, typename Side>
 void split_with(const WriteRun& run, const CodecSpec& wide, int extra, const SplitArrays& out) {
   if (split_calm<same, kShift, stochastic, Side>(run, wide, extra, out)) return;
@@ -387,7 +388,7 @@ void advance_any(const WriteRun& run, float* weight, float* compare) {
   HWY_DYNAMIC_DISPATCH(advance_any)(run, weight, compare);
 }
 
-// Formats that no vector loop is made for: one by one, by the definition.
+// Formats without a vector loop: element by element, by the definition.
 void advance_any_kahan(const WriteRun& run, const CodecSpec& spec, const Nearest& near, float* compensation,
                        float* weight, float* compare) {
   const Round mode = run.random != nullptr ? Round::stochastic : Round::nearest_even;

@@ -1,6 +1,7 @@
-// Rounding fp32 numbers to 16-bit codes, with or without extra bits, and back, in a few integer and fp32 operations
-// without branches: what the loops of step_loops.cc are made of, so that the compiler turns them into vector code. The same bits
-// as scalar.h, for the formats that fits() names, and for numbers whose only NaN is the one of kNanBits (math.h).
+// Rounding fp32 values to 16-bit codes, with or without extra bits, and back, in a few integer and
+// fp32 operations without branches, so that the compiler vectorises the loops of step_loops.cc. The
+// same bits as scalar.h, for the formats that fits() accepts, and for values whose only NaN is
+// kNanBits (math.h).
 #pragma once
 
 #include <cstdint>
@@ -23,13 +24,13 @@ constexpr uint32_t choose(bool which, uint32_t a, uint32_t b) {
 constexpr uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
 constexpr uint32_t most(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
-// A codec's numbers as the loops take them.
+// A codec's constants in the form that the loops use.
 struct Codes {
-  uint32_t man, shift;        // mantissa bits of a code; those of fp32 that it does not have
-  uint32_t below_half, even;  // nearest-even on patterns: what is added, and what the last bit is and-ed with
+  uint32_t man, shift;        // mantissa bits of a code; those of fp32 that it lacks
+  uint32_t below_half, even;  // nearest even on patterns: the addend, and the mask of the last bit
   uint32_t max_code, over_code, nan_code;
   uint32_t sign_down;  // from bit 31 to the code's
-  // Of formats with exponents of their own.
+  // For formats with exponents of their own.
   uint32_t lowest;   // pattern of the smallest normal number
   uint32_t up;       // 2^23 spacings are this much above the binade, as patterns
   uint32_t up_half;  // and half as many again
@@ -41,7 +42,8 @@ struct Codes {
   static bool same_exponents(const CodecSpec& spec) {
     return spec.emin == -126 && spec.sign_shift - spec.man == 8;
   }
-  // IEEE's specials, so that NaN has a code of its own; numbers that the adder can round (kernels_simd.cc).
+  // IEEE specials, so that NaN has a code of its own; values that the adder can round
+  // (kernels_simd.cc).
   static bool fits(const CodecSpec& spec) {
     const bool ieee = spec.nan_keep != 0 && spec.special_keep != 0;
     const bool near = spec.emin > -126 && spec.man <= 22 && decode_scalar(spec, spec.max_code) < kFar;
@@ -68,14 +70,14 @@ struct Codes {
     return c;
   }
 
-  // Magnitude codes, exponents unbounded: what is above max_code is an overflow, or a NaN.
+  // Magnitude codes with unbounded exponents: codes above max_code are overflows, or NaN.
   template <bool same>
   constexpr uint32_t nearest(uint32_t magnitude) const {
     if constexpr (same) {
       return (magnitude + below_half + ((magnitude >> shift) & even)) >> shift;
     } else {
-      // The adder rounds |x| plus 2^23 spacings to a whole number of them. What is far beyond every such format is
-      // cut off, so that the sum stays finite.
+      // The adder rounds |x| plus 2^23 spacings to a whole number of them. Values far beyond every
+      // such format are clamped, so that the sum stays finite.
       const uint32_t near = least(magnitude, kFar);
       const uint32_t binade = most(near & kInfinityPattern, lowest), big = binade + up;
       const uint32_t sum = float_bits(bits_float(near) + bits_float(big));
@@ -88,8 +90,8 @@ struct Codes {
     if constexpr (same) {
       return (magnitude >> shift) + static_cast<uint32_t>(random < (magnitude << (32 - shift)));
     } else {
-      // As in locate() of scalar.h. An fp32 subnormal has field 1 and no leading one: both cases are
-      // magnitude - (field - 1) 2^23.
+      // As in locate() of scalar.h. An fp32 subnormal has field 1 and no leading one: both cases
+      // are magnitude - (field - 1) 2^23.
       const uint32_t near = least(magnitude, kInfinityPattern);
       const uint32_t field = most(near >> 23, 1), top = most(field, lowest >> 23);
       const uint32_t significand = near - ((field - 1) << 23);
@@ -112,7 +114,8 @@ struct Codes {
     if constexpr (same) {
       return moved;
     } else {
-      // A subnormal gets the leading one that it lacks, by standing in the lowest binade, and loses it again.
+      // A subnormal gets its missing leading one by standing in the lowest binade, and loses it
+      // again.
       const uint32_t normal = moved + lowest - (1u << 23);
       const uint32_t subnormal = float_bits(bits_float(moved + lowest) - bits_float(lowest));
       const uint32_t value = choose(code < first_normal, subnormal, normal);
@@ -121,7 +124,7 @@ struct Codes {
   }
 };
 
-// Range events of a loop, few enough for 32 bits; `beyond` has overflows and NaN.
+// Range events of a loop, few enough for 32 bits; `beyond` counts overflows and NaN.
 struct Tally {
   uint32_t beyond = 0, underflow = 0, amax = 0;
 
@@ -132,10 +135,11 @@ struct Tally {
   }
 };
 
-// The two roundings of kahan_update (rule.h). Like all that is called by functions of other folders they stand here, outside of what is
-// compiled for each vector unit: such functions are inlined into loops of any unit, but not the other way round.
+// The two roundings of kahan_update (rule.h). Like everything that functions of other folders call
+// they are defined here, outside of what is compiled for each vector unit: such functions are
+// inlined into loops of any unit, but not the other way round.
 //
-// To nearest, for formats with fp32's exponents; others have Nearest.
+// To nearest, for formats with fp32's exponents; others use Nearest.
 struct NearSame {
   explicit NearSame(const Codes& codes)
       : shift(codes.shift),
@@ -172,11 +176,12 @@ struct RoundedSum {
   }
 };
 
-// Most pieces are calm: no NaN, nothing beyond the largest number, nothing but zeros below the smallest. Then rounding is a few
-// operations on whole patterns, and there is no event to count. A loop for calm pieces keeps the extremes of what it
-// rounds; where they tell that the piece was not, the general loop does it again.
+// Most pieces are calm: no NaN, nothing beyond the largest number, nothing but zeros below the
+// smallest. Then rounding is a few operations on whole patterns, and there is no event to count. A
+// loop for calm pieces keeps the extremes of what it rounds; if these show that the piece was not
+// calm, the general loop recomputes it.
 struct Extremes {
-  uint32_t largest = 0, below = ~0u;  // magnitudes; the smallest but zero, less one
+  uint32_t largest = 0, below = ~0u;  // magnitudes; the smallest nonzero one, minus 1
 
   constexpr void add(uint32_t magnitude) {
     largest = most(largest, magnitude);
@@ -187,13 +192,13 @@ struct Extremes {
   }
 };
 
-// A number of the format, both ways.
+// A value of the format, both ways.
 struct Rounded {
   uint32_t pattern, code;
 };
 
-// Patterns with their signs to numbers of the format. `kShift`, where it is not negative, is that of `codes`, known
-// when compiling.
+// Rounds patterns with their signs to values of the format. `kShift`, if not negative, is that of
+// `codes`, known at compile time.
 template <bool same, int kShift = -1>
 struct CalmRound {
   const Codes& codes;
@@ -209,7 +214,7 @@ struct CalmRound {
       const uint32_t up = pattern + below_half + ((pattern >> shift()) & even);
       return {up & ~((1u << shift()) - 1), up >> shift()};
     } else {
-      // As in Codes::nearest; less 2^23 spacings, the sum is the number itself.
+      // As in Codes::nearest; minus 2^23 spacings, the sum is the value itself.
       const uint32_t sign = pattern & 0x80000000u, binade = most(pattern & kInfinityPattern, codes.lowest);
       const float big = bits_float(binade + codes.up), sum = bits_float(pattern ^ sign) + big;
       const uint32_t code = (binade >> shift()) + (float_bits(sum) - (binade + codes.up + codes.offset));
@@ -217,12 +222,13 @@ struct CalmRound {
     }
   }
 
-  // The number alone.
+  // The value alone.
   constexpr float nearest(float x) const {
     if constexpr (same) {
       return bits_float(nearest(float_bits(x)).pattern);
     } else {
-      // With half as much again added, negative numbers stay in the binade too; only a zero loses its sign.
+      // With half as much again added, negative values stay in the binade too; only a zero loses
+      // its sign.
       const uint32_t pattern = float_bits(x), binade = most(pattern & kInfinityPattern, codes.lowest);
       const float big = bits_float(binade + codes.up_half);
       return bits_float(float_bits((x + big) - big) | (pattern & 0x80000000u));
@@ -235,7 +241,8 @@ struct CalmRound {
           (pattern >> shift()) + static_cast<uint32_t>(random < (pattern << (32 - shift())));
       return {code << shift(), code};
     } else {
-      // As in Codes::at_random; above the smallest number no shift is beyond 31, and for zero any serves.
+      // As in Codes::at_random; above the smallest number no shift exceeds 31, and for zero any
+      // shift works.
       const uint32_t sign = pattern & 0x80000000u, magnitude = pattern ^ sign,
                      least_field = codes.lowest >> 23;
       const uint32_t field = most(magnitude >> 23, 1), top = most(field, least_field);
@@ -247,7 +254,7 @@ struct CalmRound {
     }
   }
 
-  // Codes of the format's numbers, and back.
+  // Codes of the format's values, and back.
   constexpr uint32_t code(float number) const {
     return same ? float_bits(number) >> shift() : nearest(float_bits(number)).code;
   }
@@ -265,7 +272,7 @@ struct CalmRound {
   }
 };
 
-// fp32 arithmetic for calm pieces: any NaN makes a piece another, so none is settled (math.h).
+// fp32 arithmetic for calm pieces: a NaN makes the piece not calm, so none is settled (math.h).
 struct Unsettled {
   float value;
   constexpr operator float() const { return value; }  // NOLINT(google-explicit-constructor): is one

@@ -1,5 +1,6 @@
-// What the optimizer takes off each weight, and small loops. Loops are functions of their own into which everything is
-// inlined: else the compiler runs out of what it allows a function to grow, and makes no vectors.
+// The optimizers' decreases, and small loops. Loops are functions of their own into which
+// everything is inlined: otherwise the compiler exceeds its limit for the growth of a function and
+// does not vectorise.
 #include "ulp/backend/cpu/step_loops.h"
 
 #include <cstring>
@@ -15,7 +16,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace ulp::step::HWY_NAMESPACE {
 
-// Numbers of a piece where they lie.
+// Values of a piece in place.
 struct InFp32 {
   using Type = float;
   static HWY_INLINE float load(float x) { return x; }
@@ -25,7 +26,7 @@ struct InBf16 {
   static HWY_INLINE float load(uint16_t x) { return bits_float(static_cast<uint32_t>(x) << 16); }
 };
 
-// With a branch in it the loop would not become vectors.
+// A branch would prevent vectorisation.
 template <bool kNesterov>
 struct FixedSgd {
   Sgd sgd;
@@ -39,14 +40,14 @@ struct FixedSgd {
 template <int states, typename Grad, typename First, typename Second, typename Rule, typename Arithmetic>
 HWY_FLATTEN HWY_NOINLINE void decrease_loop(const DecreaseRun& run, const Rule& optimizer,
                                             const Arithmetic& given) {
-  // Copies that nothing else can point to.
+  // Local copies, so that nothing can alias them.
   const Rule rule = optimizer;
   const UpdateScalars scalars = *run.scalars;
   const Arithmetic arithmetic = given;
   const size_t n = run.n;
   const float* HWY_RESTRICT weight = run.weight;
   const auto* HWY_RESTRICT grad = static_cast<const typename Grad::Type*>(run.grad.data);
-  // A state in fp32 is changed where it lies, so it is not restricted against itself.
+  // An fp32 state is changed in place, so it is not restricted against itself.
   const auto* first = static_cast<const typename First::Type*>(run.state[0].data);
   const auto* second = static_cast<const typename Second::Type*>(run.state[1].data);
   float *HWY_RESTRICT next_first = run.next[0], *HWY_RESTRICT next_second = run.next[1];
@@ -99,8 +100,8 @@ void decrease(const DecreaseRun& run) {
   decrease_by<1>(run, *std::get_if<Adagrad>(run.optimizer));
 }
 
-// Four values of b bits are one group of 4 b, and two groups begin at each b bytes. Between groups and values all lanes
-// of a vector do the same; only groups are moved one by one.
+// Four values of b bits are one group of 4 b bits, and two groups begin at each b bytes. Between
+// groups and values all lanes of a vector do the same; only groups are moved one by one.
 constexpr size_t kGroups = kPiece / 4;
 
 void unpack_side(const uint8_t* in, size_t n, int width, uint16_t* out) {
@@ -137,7 +138,8 @@ void pack_side(const uint16_t* in, size_t n, int width, uint8_t* out) {
                  ones = one | one << 32;
   const size_t second = bits / 2, odd = 4 * (bits % 2);
   alignas(64) uint64_t groups[kGroups];
-  // What is written of a group as eight bytes is overwritten by the next; not past the last value's.
+  // A group is written as eight bytes, whose excess the next one overwrites; not past the last
+  // value's.
   const size_t bytes = (n * bits + 7) / 8;
   size_t pairs = 0;
   while (pairs < n / 8 && pairs * bits + second + 8 <= bytes) ++pairs;
@@ -148,7 +150,7 @@ void pack_side(const uint16_t* in, size_t n, int width, uint8_t* out) {
   }
   for (size_t k = 0; k < pairs; ++k) {
     const uint64_t low = groups[2 * k], high = groups[2 * k + 1] << odd;
-    const uint64_t shared = odd != 0 ? low >> (8 * second) : 0;  // the byte that both groups have a part of
+    const uint64_t shared = odd != 0 ? low >> (8 * second) : 0;  // the byte shared by both groups
     const uint64_t rest = high | shared;
     std::memcpy(out + k * bits, &low, 8);
     std::memcpy(out + k * bits + second, &rest, 8);

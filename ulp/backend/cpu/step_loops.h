@@ -1,6 +1,6 @@
-// The inner loops of the end of a step, compiled for every vector unit. A step goes through them in pieces that
-// stay in the first cache: weights are decoded, the optimizer says what is taken off them and changes its states, and
-// the rule writes the weights back.
+// The inner loops of optimizer steps, compiled for every vector unit. A step goes through them in
+// pieces that stay in the first cache: weights are decoded, the optimizer computes the decrease and
+// its new states, and the rule writes the weights back.
 #pragma once
 
 #include <cstddef>
@@ -14,16 +14,16 @@
 
 namespace ulp::step {
 
-// Elements of a piece: a multiple of what every storage can be cut at.
+// Elements of a piece: a multiple of every storage's granule.
 inline constexpr size_t kPiece = 1024;
 
-// Numbers that a loop reads where they lie: fp32 or bf16.
+// Values that a loop reads in place: fp32 or bf16.
 struct Array {
   const void* data = nullptr;
   bool bf16 = false;
 };
 
-// What the optimizer takes off each weight; its states are changed.
+// Computes the decrease of each weight and the new states.
 struct DecreaseRun {
   const Optimizer* optimizer;
   const UpdateScalars* scalars;
@@ -32,20 +32,20 @@ struct DecreaseRun {
   const float* weight;
   Array grad;
   Array state[2];  // as many as the optimizer has
-  float* next[2];  // the new ones; where a state is fp32, itself
+  float* next[2];  // the new states; for an fp32 state, itself
   float* decrease;
 };
 void decrease(const DecreaseRun& run);
 
-// fp32 numbers to nearest in bf16, whose codes are told; events are added.
+// Rounds fp32 values to nearest bf16, whose codes are given; adds events.
 void write_bf16(const Codes& codes, size_t n, const float* in, uint16_t* out, EncodeStats& stats);
 
-// What the rules share. `before` are the weights, decoded; counts are added to.
+// What the rules share. `before` are the decoded weights; counts are added to.
 struct WriteRun {
   size_t n;
   const float* before;
   const float* decrease;
-  const uint32_t* random;  // a word for each; null: to nearest
+  const uint32_t* random;  // one word per element; null: to nearest
   UpdateCounts* counts;
   EncodeStats* stats;  // of the weight
 };
@@ -64,7 +64,8 @@ struct Compensation {
 void write_kahan(const WriteRun& run, const Codes& codes, bool same, const Nearest& near, uint16_t* out,
                  const Compensation& compensation);
 
-// A 16-bit high part and extra bits in 1, 2 or 4 bytes each. With `random` the high part is rounded by it.
+// A 16-bit high part and extra bits in 1, 2 or 4 bytes each. With `random` the high part is rounded
+// stochastically.
 struct SplitArrays {
   uint16_t* high;
   void* side;
@@ -73,12 +74,13 @@ struct SplitArrays {
 void write_split(const WriteRun& run, const CodecSpec& wide, int extra, const SplitArrays& out);
 void read_split(const CodecSpec& wide, int extra, size_t n, const SplitArrays& in, float* out);
 
-// Extra bits of 1 to 15 bits each, packed without gaps as in split.h, to 16 bits each and back; n <= kPiece.
+// Extra bits of 1 to 15 bits each, packed without gaps as in split.h, to 16 bits each and back; n
+// <= kPiece.
 void unpack_side(const uint8_t* in, size_t n, int bits, uint16_t* out);
 void pack_side(const uint16_t* in, size_t n, int bits, uint8_t* out);
 
-// Weights of any storage: the new ones before they are rounded, and what they were where that is what tells a lost
-// update, else NaN; lost are those that are the same once they are stored.
+// Weights of any storage: computes the new weights before rounding. `compare` gets the old weight
+// if equality after storing means a lost update, else NaN.
 void advance_any(const WriteRun& run, float* weight, float* compare);
 void advance_any_kahan(const WriteRun& run, const CodecSpec& spec, const Nearest& near, float* compensation,
                        float* weight, float* compare);

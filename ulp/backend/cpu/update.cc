@@ -1,4 +1,4 @@
-// All parameters are cut into pieces of one size, which the threads share out among themselves, however small or
+// All parameters are divided into pieces of one size, which the threads share, however small or
 // large the tensors are.
 #include "ulp/backend/cpu/update.h"
 
@@ -21,7 +21,7 @@ void cut(std::vector<Piece>& pieces, size_t tensor, size_t elements, size_t size
   }
 }
 
-// Calls body(part, piece number) for every piece; a part has consecutive ones and one thread.
+// Calls body(part, piece number) for every piece; a part has consecutive pieces and one thread.
 template <typename Body>
 void for_pieces(size_t pieces, size_t parts, const Body& body) {
   parallel_for(parts, 1, [&](size_t begin, size_t end) {
@@ -75,8 +75,8 @@ class UpdateTask : public Task {
   std::vector<UpdateStep::Found> found_;  // by part and step
 };
 
-// Sums of pieces are kept and added in order, each tensor's by themselves, so they are the same on any number of
-// threads and in any company.
+// Sums of pieces are kept and added in order, separately for each tensor, so they do not depend on
+// the number of threads or on the other tensors.
 class SquaresTask : public Task {
  public:
   explicit SquaresTask(const Problem& problem) {

@@ -50,7 +50,8 @@ struct UpdateStep::Scratch {
         random(at<uint32_t>(bytes, 8)),
         side(at<uint32_t>(bytes, 9)) {}
 
-  // A line more than a piece, so that elements of one number do not fall into one set of the cache.
+  // One cache line more than a piece, so that equal elements of the arrays do not map to one cache
+  // set.
   static constexpr size_t kArrays = 10, kStride = kPiece * 4 + 64;
 
   template <typename T>
@@ -85,7 +86,7 @@ UpdateStep::UpdateStep(const Problem& problem, const Node& node, Workspace& work
   bf16_ = step::Codes::of(make_spec(bf16.format, overflow(bf16)));
   grad_bf16_ =
       is_bf16(problem.format(node_.grad).storage) && !problem.format(node_.grad).operand && !arithmetic_;
-  // A compensated weight is rounded by its rule, to a number that its storage has.
+  // A compensated weight is rounded by its rule, to a value that its storage has.
   changed_.push_back(changed(problem, node, node_.weight,
                              node_.compensation ? Round::nearest_even : node_.weight_round(), workspace));
   for (const TensorId state : node_.states) {
@@ -181,7 +182,7 @@ void UpdateStep::begin(const RunContext& context) {
   }
 }
 
-// Where the loops find a tensor's fp32 numbers from `first` on.
+// Where the loops find a tensor's fp32 values from `first` on.
 float* UpdateStep::values(const RunContext& context, const Changed& one, size_t first, float* buffer) const {
   if (one.way == Way::fp32) return context.as<float>(one.id) + first;
   return one.way == Way::whole ? floats(context, one.whole) + first : buffer;
@@ -268,7 +269,7 @@ step::SplitArrays UpdateStep::split_arrays(const RunContext& context, size_t fir
   return {context.as<uint16_t>(node_.weight) + first, side, side_bytes(split_)};
 }
 
-// Extra bits that do not lie as the loops take them, to and from where they do.
+// Converts extra bits between their storage and the layout that the loops use.
 void UpdateStep::read_side(const RunContext& context, size_t first, size_t n, Scratch& scratch) const {
   if (!side_in_place(split_)) unpack(split_side(context, first), n, split_, scratch.side);
 }

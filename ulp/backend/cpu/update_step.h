@@ -1,7 +1,7 @@
-// One update node on the CPU: which loops serve its storages, and one piece of it. fp32 and the common 16-bit storages
-// are read and written where they lie, the most common ones in two loops; others are decoded to buffers of the
-// thread and encoded from there. A tensor whose storage looks at all of it before it writes is decoded whole before
-// the pieces, and written after them.
+// One update node on the CPU: which loops handle its storages, and the work on one piece. fp32 and
+// the common 16-bit storages are read and written in place, the most common ones in two loops;
+// others are decoded to the thread's buffers and encoded from there. A tensor whose storage needs a
+// pass over all of it is decoded as a whole before the pieces, and written after them.
 #pragma once
 
 #include <array>
@@ -19,29 +19,30 @@ namespace ulp {
 
 class UpdateStep {
  public:
-  static constexpr size_t kMost = 4;  // tensors that a step changes: a weight, two states, a compensation
+  // Tensors that a step changes: a weight, two states, a compensation.
+  static constexpr size_t kMost = 4;
 
-  // What pieces have found, by thread.
+  // What pieces have counted, by thread.
   struct Found {
     std::array<EncodeStats, kMost> stats;
     UpdateCounts counts;
     void merge(const Found& other);
   };
 
-  // Books what it keeps from the first piece to the last.
+  // Reserves what it keeps from the first piece to the last.
   UpdateStep(const Problem& problem, const Node& node, Workspace& workspace);
 
   size_t elements() const { return elements_; }
   // Bytes that a thread needs for a piece.
   static size_t scratch_bytes();
 
-  // In this order: once, for every piece [first, first + n) on any thread, and once.
+  // In this order: begin once, run for every piece [first, first + n) on any thread, end once.
   void begin(const RunContext& context);
   void run(const RunContext& context, size_t first, size_t n, uint8_t* scratch, Found& found) const;
   void end(const RunContext& context, Found found) const;
 
  private:
-  enum class Way : uint8_t { fp32, codes, staged, whole };  // how the loops get at a tensor
+  enum class Way : uint8_t { fp32, codes, staged, whole };  // how the loops access a tensor
   struct Changed {
     TensorId id;
     Reader reader;
@@ -73,10 +74,10 @@ class UpdateStep {
   Reader grad_;
   bool grad_bf16_ = false;
   std::vector<Changed> changed_;  // the weight, its states, its compensation
-  size_t compare_ = 0;            // in the workspace, where the weight is written whole
+  size_t compare_ = 0;            // in the workspace, if the weight is written whole
   Writing writing_ = Writing::any;
   std::optional<Nearest> arithmetic_, near_;
-  CodecSpec spec_{};  // of the weight where it is codes, and where it has a compensation
+  CodecSpec spec_{};  // of the weight if it is codes, and if it has a compensation
   step::Codes codes_{}, bf16_{};
   bool same_ = false, random_ = false;
   Split split_{};

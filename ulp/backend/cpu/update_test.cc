@@ -30,7 +30,7 @@ struct Manner {
   bool compensated = false, stochastic = false, state_stochastic = false;
   Overflow overflow = Overflow::saturate;
   std::optional<std::string> arithmetic = {};
-  std::string second_state = {};  // where it is another
+  std::string second_state = {};  // if it differs
 
   std::string text() const {
     return fmt::format("{} weights, {} {} states, {} gradients{}{}{}{}{}", weight, state, second_state, grad,
@@ -41,7 +41,7 @@ struct Manner {
   }
 };
 
-// Rare ones are special at either end of every kEnds elements, in one tensor at a time.
+// rare: special values at both ends of every kEnds elements, in one tensor at a time.
 enum class Values : uint8_t { ordinary, special, rare };
 constexpr size_t kEnds = 1024;
 
@@ -110,7 +110,7 @@ struct Parameters {
       std::vector<float> numbers = test_values(graph[id].elements(), seed++, 0.5f);
       const bool compensation = graph[id].name.ends_with("compensation");
       for (size_t k = 0; k < numbers.size(); ++k) {
-        // Some updates are below what weights can resolve, some are zero.
+        // Some updates are below the resolution of weights, some are zero.
         if (k % 5 == 1) numbers[k] *= graph[id].kind == Kind::weight ? 1.0f : 1e-4f;
         if (k % 11 == 3 && graph[id].kind != Kind::weight) numbers[k] = 0;
         if (compensation) numbers[k] *= 1e-3f;
@@ -140,7 +140,8 @@ std::vector<OptimizerConfig> optimizers() {
   return {plain, momentum, nesterov, adam, adamw, adagrad};
 }
 
-// Two steps of the reference and of the kernel on several numbers of threads: all that is stored and reported.
+// Two steps of the reference and of the kernel on several numbers of threads: everything stored and
+// reported.
 void compare(const OptimizerConfig& config, const Manner& manner, Values values,
              const std::vector<int64_t>& sizes) {
   const Parameters p(config, manner, 0, sizes);
@@ -203,7 +204,7 @@ class UpdateKernel : public testing::TestWithParam<size_t> {
 };
 INSTANTIATE_TEST_SUITE_P(Optimizers, UpdateKernel, testing::Range(size_t{0}, size_t{6}));
 
-// The storages that have loops of their own.
+// The storages that have specialised loops.
 TEST_P(UpdateKernel, GivesTheReferencesBitsOf16BitWeights) {
   for (const char* format : {"fp32", "bf16", "fp16", "e6m9", "bf16+16", "bf16+8", "bf16+8sr", "fp16+8"}) {
     for (const bool compensated : {false, true}) {
@@ -221,7 +222,7 @@ TEST_P(UpdateKernel, GivesTheReferencesBitsOf16BitWeights) {
   }
 }
 
-// Loops for numbers that nothing happens to must see the one to which something does.
+// Loops for calm pieces must detect a single special value.
 TEST_P(UpdateKernel, GivesTheReferencesBitsAroundSingleSpecials) {
   for (const char* format : {"bf16", "fp16", "bf16+16", "bf16+8", "bf16+8sr", "fp16+8", "fp16+8sr"}) {
     for (const int rule : {0, 1, 2, 3}) {
@@ -252,7 +253,7 @@ TEST_P(UpdateKernel, GivesTheReferencesBitsOfSplitWeights) {
   }
 }
 
-// Whatever has none goes through buffers.
+// Storages without one go through buffers.
 TEST_P(UpdateKernel, GivesTheReferencesBitsOfAnyStorage) {
   const std::vector<Manner> manners = {
       {"e8m5", "e8m5", "fp(6,9,0)"},
@@ -303,7 +304,7 @@ TEST_P(UpdateKernel, GivesTheReferencesBitsInNarrowArithmetic) {
   }
 }
 
-// A gradient without any update, and one with nothing but updates that are lost.
+// A gradient without any update, and one whose updates are all lost.
 TEST(Update, CountsUpdatesThatAreLost) {
   Manner manner{"bf16", "fp32", "fp32"};
   const Parameters p({}, manner, 0, {100});
@@ -350,7 +351,8 @@ TEST(Update, ClipsByTheNorm) {
   }
 }
 
-// The sum of a tensor depends on its own size alone: on no number of threads, and not on who is summed beside it.
+// The sum of a tensor depends on its own size alone: not on the number of threads, nor on the
+// tensors summed with it.
 TEST(Update, SumsOfSquaresAreTheSameOnAnyThreadsAndInAnyCompany) {
   for (const char* grad : {"fp32", "bf16", "e8m5", "s2fp8", "scaled(e4m3)"}) {
     const Manner manner{"fp32", "fp32", grad};

@@ -1,11 +1,12 @@
-// The backend that runs on an NVIDIA GPU: cuDNN's convolutions, cuBLASLt's matrix products, own kernels for the rest.
+// The backend for an NVIDIA GPU: own kernels, and cuDNN and cuBLASLt for the remaining products
+// (README.md).
 #pragma once
 
 #include "ulp/backend/kernel.h"
 
 namespace ulp {
 
-// Throws an Error where there is no GPU, its driver is too old, or this build has no CUDA.
+// Throws an Error if there is no GPU, its driver is too old, or this build has no CUDA.
 const Backend& cuda_backend();
 
 }  // namespace ulp

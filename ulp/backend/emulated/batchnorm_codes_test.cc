@@ -1,4 +1,5 @@
-// Codes of 16 bits as the kernels of batchnorm.h read and write them, against the scalar codec: at every code and every tie.
+// 16-bit codes as the kernels of batchnorm.h read and write them, against the scalar codec: at
+// every code and every tie.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,7 +11,7 @@
 namespace ulp::cuda {
 namespace {
 
-// Each code, the middle between it and the next one, and what lies next to that: both signs.
+// Each code, the midpoint to the next one, and the neighbours of that midpoint, in both signs.
 TEST(BatchnormCodes, Of16BitsAreTheScalarCodecs) {
   for (const char* name : {"fp(6,9,0)", "fp(5,10,0)", "fp(7,8,-20)", "fp(7,8,0)", "fp(4,11,0)", "fp(6,9,3)",
                            "fp(3,12,0)", "fp(6,9,40)"}) {
@@ -41,7 +42,8 @@ TEST(BatchnormCodes, Of16BitsAreTheScalarCodecs) {
   }
 }
 
-// With specials, with numbers that 2^23 spacings lead out of fp32, with a lift that fp32 does not have.
+// With specials; with values for which 2^23 spacings exceed fp32; with a lift that fp32 does not
+// have.
 TEST(BatchnormCodes, OthersOf16BitsAreNotTaken) {
   for (const char* name : {"fp16", "fp(8,7,1)", "fp(6,9,-80)", "fp(6,9,-60)"}) {
     const QuickCodec codec = make_quick(make_spec(parse_format(name), Overflow::saturate));

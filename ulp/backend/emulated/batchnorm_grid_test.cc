@@ -1,4 +1,5 @@
-// A batch norm's reduction and the pass that uses it in one launch, against the same two in two: the same bytes and the same range events.
+// A batch norm's reduction and the pass that uses it in one launch, against two launches: the same
+// bytes and the same range events.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -14,7 +15,7 @@ struct Formats {
   const char *forward, *grad, *weight;
 };
 
-// A pass, and the reduction of which its channel values are.
+// A pass, and the reduction that gives its channel values.
 struct Pair {
   Sample sample;
   NodeId reduction, pass;
@@ -68,7 +69,7 @@ std::unique_ptr<Task> join(const Bench& bench, const Pair& pair, std::vector<std
   return make_merged(*both[0], *both[1]);
 }
 
-// over: which leaf the result lies over; -1: none.
+// over: which leaf the result overlays; -1: none.
 void check(const std::string& pattern, const Shape& shape, const Formats& formats, bool specials, int over) {
   SCOPED_TRACE(pattern + " " + shape_text(shape) + " " + formats.forward + (specials ? " specials" : ""));
   const Pair pair(pattern, shape);
@@ -114,9 +115,11 @@ constexpr Formats kFormats[] = {{"bf16", "bf16", ""},
 TEST(Joined, GivesTheBitsOfTwoLaunches) {
   for (const char* pattern : kPatterns) {
     for (const Formats& formats : kFormats) {
-      // One block, several of them with rows to join, several slices, widths that are no power of two.
+      // One block; several blocks with rows to combine; several slices; widths that are no power of
+      // two.
       const bool masked = std::string(pattern).find("relu_grad") != std::string::npos;
-      if (masked && std::string(formats.forward) == "e4m3") continue;  // a mask of codes that are no numbers
+      // A mask of codes that are no numbers.
+      if (masked && std::string(formats.forward) == "e4m3") continue;
       for (const bool specials : {false, true}) check(pattern, {37, 24}, formats, specials, -1);
       check(pattern, {300, 136}, formats, true, -1);
       if (HasFatalFailure()) return;
@@ -127,7 +130,7 @@ TEST(Joined, GivesTheBitsOfTwoLaunches) {
   }
 }
 
-// Where a thread has one pixel, and where it has many: eight, and then a few of the last ones.
+// Threads with one pixel, and with many: eight, and then a few of the last ones.
 TEST(Joined, KeepsAsManyPixelsAsThereAre) {
   for (const char* pattern : kPatterns) {
     check(pattern, {3, 8}, kFormats[0], false, -1);
@@ -159,10 +162,10 @@ TEST(Joined, DeclinesWhatItCannot) {
   EXPECT_FALSE(joins(Pair("relu(batch_norm(x))", {64, 16}), {"fp32", "fp32", ""}));
   EXPECT_FALSE(joins(Pair("relu(batch_norm(x))", {64, 12}), kFormats[0]));
   EXPECT_FALSE(joins(Pair("add(batch_norm(x),x)", {64, 16}), kFormats[0]));
-  // More than the processors' shared memory holds.
+  // More than the multiprocessors' shared memory holds.
   EXPECT_TRUE(joins(Pair("batch_norm_grad(relu_grad(x,x),x)", {1 << 17, 16}), kFormats[0]));
   EXPECT_FALSE(joins(Pair("batch_norm_grad(relu_grad(x,x),x)", {1 << 20, 16}), kFormats[0]));
-  // Statistics of something else.
+  // Statistics of another tensor.
   Pair other("relu(add(batch_norm(x),x))", {64, 16});
   Node node;
   node.op = &kBatchStats;

@@ -1,5 +1,5 @@
-// Batch norms and activations in the formats that models train in, which have kernels of their own, against the reference: the same stored
-// bytes and the same range events, and sums that are near.
+// Batch norms and activations in the formats that have kernels of their own, against the reference:
+// the same stored bytes and range events, and sums that are close.
 #include "ulp/backend/cuda/batchnorm/batchnorm.h"
 
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ struct Trained {
   const char* weight = "";
 };
 
-// A pattern with the formats of its inputs and of its nodes' results, as they are met.
+// A pattern with the formats of its inputs and of its nodes' results, in traversal order.
 struct Mixed {
   const char* pattern;
   std::vector<const char*> leaves, results;
@@ -53,7 +53,7 @@ bool is_backward(const std::string& pattern) {
 Mixed mixed(const std::string& pattern, const char* text, const Trained& trained) {
   const Sample sample(pattern, {1, 8});
   const bool backward = is_backward(pattern);
-  // Of backward's inputs the first ones are gradients.
+  // In backward the first inputs are gradients.
   const size_t grads = !backward ? 0 : pattern.find("sum(") != std::string::npos ? 2 : 1;
   Mixed made{text, {}, {}};
   for (size_t i = 0; i < sample.leaves.size(); ++i)
@@ -64,14 +64,15 @@ Mixed mixed(const std::string& pattern, const char* text, const Trained& trained
 
 enum class Numbers { ordinary, wide, special, edges };
 
-// Numbers as training has them; few vanish and none overflows.
+// Values as in training; few vanish and none overflows.
 std::vector<float> ordinary(size_t n, uint32_t seed) {
   std::vector<float> made = values(n, seed, false);
   for (size_t i = 0; i < n; ++i) made[i] = std::ldexp(made[i], -4);
   return made;
 }
 
-// From what vanishes in 16 bits to what overflows there, neighbours near each other; of few bits, so that there are ties among results.
+// From values that vanish in 16 bits to values that overflow there, neighbours of similar
+// magnitude; with few bits, so that there are ties among results.
 std::vector<float> edges(size_t n, uint32_t seed) {
   std::vector<float> made(n);
   for (size_t i = 0; i < n; ++i) {
@@ -83,7 +84,7 @@ std::vector<float> edges(size_t n, uint32_t seed) {
   }
   return made;
 }
-// Norms that multiply by numbers of few bits and add little.
+// Norms that multiply by values with few bits and add little.
 void fill_edges(Bench& bench, const Sample& sample) {
   uint32_t seed = 1;
   for (const TensorId id : sample.leaves) bench.set(id, edges(sample.shape.elements(), seed++));
@@ -197,7 +198,7 @@ std::vector<Mixed> mixes() {
       made.push_back({"relu(add(batch_norm(x),batch_norm(x)))", {a, b}, {a, norm, a, a}});
     }
   }
-  // All of 16 bits, and each another.
+  // All of 16 bits, each a different format.
   made.push_back({"relu(batch_norm(x))", {"fp(5,10,0)"}, {w, w}});
   made.push_back({"relu(add(batch_norm(x),x))", {"fp(5,10,0)", "fp(6,9,3)"}, {"fp(7,8,-20)", w, w}});
   made.push_back({"relu_grad(sum(x,x),x)", {"fp(5,10,0)", "fp(7,8,-20)", "fp(4,11,0)"}, {w, w}});
@@ -239,7 +240,7 @@ TEST(Batchnorm, GivesTheReferencesBits) {
     check_trained(pattern, {300, 416}, kFormats[0], Numbers::ordinary, Overflow::saturate);
     if (HasFatalFailure()) return;
   }
-  // Reductions by blocks of several widths, with rows to join.
+  // Reductions by blocks of several widths, with rows to combine.
   for (const char* pattern :
        {"batch_stats(x)", "batch_norm_sums(x,x)", "batch_norm_sums(relu_grad(x,x),x)"}) {
     for (const Shape& shape : {Shape{1100, 88}, Shape{900, 128}, Shape{1100, 56}, Shape{3000, 8}}) {
@@ -269,7 +270,7 @@ TEST(Batchnorm, GivesTheReferencesBitsOfMixes) {
   }
 }
 
-// A pattern's kernels really are those of batchnorm.h where they should be.
+// Checks that a pattern's kernels are those of batchnorm.h where they should be.
 struct Kernel {
   const char* pattern;
   bool (*quick)(const FusedCall&, Stream);
@@ -338,7 +339,7 @@ TEST(Batchnorm, HasKernelsOf16BitsAndOfMixes) {
   for (const Mixed& mix : mixes()) {
     EXPECT_TRUE(takes(mix)) << mix.pattern << " " << mix.leaves[0] << " " << mix.results[0];
   }
-  // Neither an input nor a result of codes that the other's kernel would read as its own.
+  // Neither an input nor a result with codes that the other's kernel would misread as its own.
   EXPECT_FALSE(takes({"relu(batch_norm(x))", {"fp(6,9,0)"}, {"fp(6,9,0)", "fp(5,10,0)"}}));
   EXPECT_FALSE(takes({"relu_grad(sum(x,x),x)", {"bf16", "fp(6,9,0)", "bf16"}, {"bf16", "bf16"}}));
 }

@@ -1,4 +1,5 @@
-// Conversions of whole arrays by kernels against the CPU's codecs: all that convert_check does on a GPU, on fewer numbers.
+// Conversions of whole arrays by kernels against the CPU's codecs: all that convert_check does on a
+// GPU, on fewer values.
 #include "ulp/backend/cuda/access/convert.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +20,8 @@
 namespace ulp::cuda {
 namespace {
 
-// Any pattern, numbers near 1, and where `special` is not 0 once in so many elements NaN, infinities and zeros.
+// Values near 1. If `special` is not 0, every other element has any pattern, and every `special`-th
+// is NaN, infinity or zero.
 std::vector<float> numbers(size_t n, size_t special) {
   std::vector<float> made(n);
   for (size_t i = 0; i < n; ++i) {
@@ -51,14 +53,14 @@ StepState state_of(const RoundKey& key) {
   return state;
 }
 
-// Rows [first, first + count) of a tensor of `in` by kernels, each row `channels` wide.
+// Rows [first, first + count) of a tensor `in` by kernels, each row `channels` wide.
 void compare(const FloatFormat& format, const Rounding& rounding, const std::vector<float>& in, size_t first,
              size_t channels) {
   SCOPED_TRACE(format_name(format) + " " + std::string(round_name(rounding.mode)));
   const Storage storage = Plain{format};
   const size_t begin = first * channels, n = in.size() - begin;
   const size_t bytes = storage_size(storage, in.size()).code_bytes;
-  // The CPU's words are numbered from the tensor's beginning.
+  // The CPU's random words are numbered from the tensor's beginning.
   Written expected{std::vector<uint8_t>(bytes), {}};
   {
     const std::vector<float> part(in.begin() + static_cast<std::ptrdiff_t>(begin), in.end());
@@ -81,7 +83,7 @@ void compare(const FloatFormat& format, const Rounding& rounding, const std::vec
   EXPECT_EQ(std::memcmp(expected.codes.data(), memory.data(), bytes), 0);
   EXPECT_EQ(made.stats, expected.stats);
 
-  // Decoded, and rounded from fp32 to fp32 and, where it fits, to bf16.
+  // Decoded, and rounded from fp32 to fp32 and, if it fits, to bf16.
   std::vector<float> values(in.size());
   ulp::decode(format, expected.codes, values);
   ReadView read;
@@ -114,7 +116,8 @@ void compare(const FloatFormat& format, const Rounding& rounding, const std::vec
     for (size_t i = 0; i < n; ++i) wrong += halves[i] != float_bits(values[i]) >> 16 ? 1 : 0;
     EXPECT_EQ(wrong, 0u);
   }
-  // Native fp8 reads a weight as the codes that its operand's format would be stored in: the same, row by row, and padded.
+  // Native fp8 reads a weight as the codes in which its operand format would be stored: the same,
+  // row by row, and padded.
   if (format != operand_format(Unit::e4m3) ||
       (rounding.key.micro_batch != 0 && rounding.mode == Round::stochastic))
     return;
@@ -139,7 +142,7 @@ void compare(const FloatFormat& format, const Rounding& rounding, const std::vec
 constexpr RoundKey kKey{0x123456789ABCDEF0u, 77, 4242, 0};
 
 TEST(EmulatedConvert, EveryPresetAndMode) {
-  // A number of pieces of a warp and a part of one; groups of eight, and not.
+  // Several pieces of a warp and part of one; with and without whole groups of eight.
   const std::vector<float> wild = numbers(5000, 17), tame = numbers(4099, 0);
   for (const Preset& preset : presets()) {
     if (is_fp32(Storage(Plain{preset.format}))) continue;
@@ -153,14 +156,14 @@ TEST(EmulatedConvert, EveryPresetAndMode) {
   }
 }
 
-// More than a thread an element takes.
+// More than the one-element-per-thread kernels take.
 TEST(EmulatedConvert, ManyNumbers) {
   const std::vector<float> in = numbers((1 << 16) + 64, 17);
   for (const Round mode : {Round::nearest_even, Round::stochastic})
     compare(parse_format("e4m3"), {mode, Overflow::saturate, kKey}, in, 0, in.size());
 }
 
-// Blocks that go on to further pieces.
+// Blocks that loop over further pieces.
 TEST(EmulatedConvert, FewBlocksForManyPieces) {
   constexpr size_t kCount = 3 * 8 * 512 + 20;
   const std::vector<float> in = numbers(kCount, 17);
@@ -211,7 +214,8 @@ TEST(EmulatedConvert, RowsOfATensor) {
   }
 }
 
-// Subnormal numbers whose fraction begins as their random word does: which is less is decided by bits that the short way has cut off.
+// Subnormal values whose fraction begins like their random word: the comparison depends on bits
+// that the fast path has truncated.
 TEST(EmulatedConvert, WordsNextToTheFraction) {
   for (const char* name : {"e4m3", "e5m2", "fp(4,3,4)", "fp16", "fp(6,9,0)"}) {
     const FloatFormat format = parse_format(name);
@@ -236,7 +240,7 @@ TEST(EmulatedConvert, StrangeFormats) {
     try {
       format = parse_format(name);
     } catch (const std::exception&) {
-      continue;  // no number of fp32
+      continue;  // no fp32 number
     }
     compare(format, {Round::stochastic, Overflow::saturate, kKey}, in, 0, in.size());
   }

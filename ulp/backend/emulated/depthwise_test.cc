@@ -1,5 +1,5 @@
-// Images of bf16 have kernels of their own: they are held against those of other storage, bit by bit, with numbers of which
-// sums are exact in any order.
+// The bf16 depthwise kernels against those for other storage, bit by bit, with values whose sums
+// are exact in any order.
 #include "ulp/backend/cuda/conv/depthwise.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ StoredView view_of(std::vector<float>& numbers) {
   return view;
 }
 
-// Small whole numbers times 2^power; a few infinities and NaN among them if asked for.
+// Small whole numbers times 2^power, with a few infinities and NaN if requested.
 std::vector<uint16_t> some(std::mt19937& random, size_t count, int power, bool special) {
   std::vector<uint16_t> codes(count);
   for (uint16_t& code : codes) {
@@ -44,7 +44,7 @@ std::vector<uint16_t> some(std::mt19937& random, size_t count, int power, bool s
   return codes;
 }
 
-// Runs `call` into bf16 and into fp32, of which codes and events are made here.
+// Runs `call` into bf16 and into fp32, from which the expected codes and events are computed here.
 template <typename Call>
 void expect_same(size_t elements, const Call& call) {
   std::vector<uint16_t> codes(elements, 0x1234);
@@ -64,7 +64,7 @@ void expect_same(size_t elements, const Call& call) {
     expected.underflow += made.event == RangeEvent::underflow ? 1 : 0;
     expected.nan += made.event == RangeEvent::nan ? 1 : 0;
     if (!std::isnan(numbers[i])) expected.amax = std::max(expected.amax, std::fabs(numbers[i]));
-    // The sign of a zero is free.
+    // The sign of a zero may differ.
     if (made.code != codes[i] && (made.code | codes[i]) != 0x8000u) ++different;
   }
   EXPECT_EQ(different, 0u);

@@ -58,7 +58,8 @@ void begin(size_t index) {
   fiber.waits = Waits::not_at_all;
 }
 
-// Lets those go on that wait for `what` if all in [first, last) that still run do. True if somebody was let go.
+// Releases the fibers that wait for `what` if all running fibers in [first, last) do. True if one
+// was released.
 bool release(size_t first, size_t last, Waits what) {
   bool any = false;
   for (size_t i = first; i < last; ++i) {
@@ -96,7 +97,7 @@ void run_block(uint32_t threads) {
 void run_grid(uint32_t blocks, uint32_t threads, size_t shared, const std::function<void()>& kernel) {
   if (threads == 0 || threads > 1024 || blocks == 0) throw std::logic_error("no grid that a GPU would take");
   if (fibers.size() < threads) fibers.resize(threads);
-  // What is not written before it is read shows.
+  // The memory is fresh, so that a read before a write shows.
   std::vector<uint64_t> memory((shared + 15) / 8);
   dynamic_shared = reinterpret_cast<unsigned char*>(memory.data());
   body = &kernel;

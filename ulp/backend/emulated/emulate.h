@@ -1,7 +1,8 @@
-// CUDA's kernel language on the CPU, as far as the kernels of ulp/backend/cuda use it: for tests on machines without a GPU. The
-// build includes it before everything else in each of their files. Blocks run
-// one after the other, the threads of a block as fibers that switch at barriers and warp exchanges. It shows wrong
-// indices, wrong bits and barriers that not all threads reach; it shows no races between blocks and nothing about speed.
+// CUDA's kernel language on the CPU, as far as the kernels of ulp/backend/cuda use it, for tests on
+// machines without a GPU. The build includes it before everything else in each of their files.
+// Blocks run one after the other; the threads of a block are fibers that switch at barriers and
+// warp exchanges. It detects wrong indices, wrong bits and barriers that not all threads reach. It
+// detects no races between blocks and says nothing about speed.
 #pragma once
 
 #include <cstddef>
@@ -40,14 +41,14 @@ namespace ulp::cuda::emulated {
 extern ulp_dim3 thread_index, block_index, block_dim, grid_dim;
 extern unsigned char* dynamic_shared;
 
-// Runs the body for every thread. Throws std::logic_error where threads wait for each other for ever.
+// Runs the body for every thread. Throws std::logic_error on a deadlock.
 void run_grid(uint32_t blocks, uint32_t threads, size_t shared, const std::function<void()>& body);
 
 void block_barrier();
 void warp_barrier();
-// What another lane of the warp gives; all lanes of the warp that still run must take part.
+// The value of another lane of the warp; all lanes of the warp that still run must take part.
 uint64_t exchange(uint64_t value, unsigned lane);
-// The sum, or the largest, of what all lanes of the warp give; all must take part.
+// The sum, or the largest, of all lanes' values; all lanes must take part.
 uint32_t reduce(uint32_t value, bool largest);
 
 template <typename T>
@@ -114,7 +115,7 @@ T __ldg(const T* at) {
   return *at;
 }
 inline void __threadfence() {}
-// Four of the eight bytes of two words, chosen by nibbles.
+// Four of the eight bytes of two words, selected by nibbles.
 inline unsigned __byte_perm(unsigned x, unsigned y, unsigned chosen) {
   const uint64_t bytes = uint64_t{y} << 32 | x;
   unsigned made = 0;

@@ -1,6 +1,6 @@
-// The kernel of conv_igemm.h as plain loops on the host, for tests without a GPU: the same tiles, slabs, offsets, blocks of weights and
-// codes, and results written by the same functions. It insists on what the hardware insists on. The kernel of conv_halo.h is
-// compiled for the host itself.
+// The kernel of conv_igemm.h as plain loops on the host, for tests without a GPU: the same tiles,
+// slabs, offsets, weight blocks and codes, and the same epilogue. It enforces what the hardware
+// requires. The kernel of conv_halo.h needs no stand-in: it is compiled for the host itself.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -23,7 +23,7 @@ float half_value(uint32_t half) {
   return (half & 0x8000u) != 0 ? -magnitude : magnitude;
 }
 
-// A code as the tensor core sees it; one of a slab that is converted to fp16.
+// A code as the tensor core sees it; from a slab converted to fp16 if the feed is fp16.
 float operand(const IgemmCall& call, Feed feed, const uint8_t* at) {
   uint16_t code = 0;
   std::memcpy(&code, at, feed_bytes(feed));
@@ -137,7 +137,7 @@ class Loops {
                                  q * shape_.stride_w)};
   }
 
-  // As the copy engine does it: what lies outside of the tensor is 0.
+  // Like the copy engine: elements outside the tensor are 0.
   void fill_slab(int64_t first, uint32_t chunk) {
     slab_.assign(size_t{slab_rows_} * row_bytes_, 0);
     const auto pixels = int64_t{shape_.images} * shape_.in_h * shape_.in_w;
@@ -151,7 +151,8 @@ class Loops {
     }
   }
 
-  // How many threads have numbers that fp16 does not have in their pieces; more than kMostOutside where only tf32 will do.
+  // How many threads saw values below the window in their pieces; more than kMostOutside if only
+  // tf32 will do.
   uint32_t convert_slab() {
     const HalfWindow window = HalfWindow::of(call_.half, offset_);
     std::array<HalvesSeen, 64> seen;
@@ -162,7 +163,7 @@ class Loops {
       if (feed_ == Feed::half_from_8) {
         for (const uint32_t codes : word) found |= 0x80808080u - (~codes & call_.highest);
       } else {
-        // The copy engine turns pieces of wide rows.
+        // The copy engine swizzles wide rows.
         const size_t turned = swizzles_rows(feed_, tiling_.channels) ? at ^ (at / row_bytes_ % 8 * 16) : at;
         to_halves(window, word, seen[turned / 16 % seen.size()]);
         std::memcpy(&slab_[at], word, sizeof word);
@@ -176,7 +177,7 @@ class Loops {
         std::count_if(seen.begin(), seen.end(), [&](const HalvesSeen& one) { return one.below(window); }));
   }
 
-  // What fp16 lacks of a code of 16 bits, in a slab that is not converted.
+  // What fp16 loses of a 16-bit code, from a slab that is not converted.
   float missing(const uint8_t* at) const {
     uint16_t code = 0;
     std::memcpy(&code, at, sizeof code);
@@ -184,7 +185,7 @@ class Loops {
     return lies_below(window, code) ? missing_part(call_.half, window, offset_, code) : 0;
   }
 
-  // The products of a result's row, or what fp16 lacks of them.
+  // The products of a result's row, or with `lacking` what fp16 misses of them.
   void add(const Place& at, int32_t slab_first, uint32_t column, uint32_t chunk, float* sums,
            bool lacking) const {
     for (uint32_t tap = 0; tap < part_.taps(); ++tap) {
@@ -246,12 +247,12 @@ class Loops {
   Feed feed_;
   const uint8_t* in_;
   uint32_t row_bytes_, slab_rows_;
-  uint32_t offset_ = 0;  // of fp16's window
-  float factor_ = 1;     // what sums of its products lack
+  uint32_t offset_ = 0;  // of the fp16 window
+  float factor_ = 1;     // the power of two that sums of fp16 products lack
   std::vector<uint8_t> slab_;
 };
 
-// A code where bf16 has it, with what its exponent lacks; bf16 as it is.
+// A code in bf16's position, without the missing exponent; bf16 unchanged.
 float placed(const uint8_t* at, uint32_t bytes, uint32_t shift, uint32_t mask) {
   uint16_t code = 0;
   std::memcpy(&code, at, bytes);
@@ -260,14 +261,15 @@ float placed(const uint8_t* at, uint32_t bytes, uint32_t shift, uint32_t mask) {
   return bits_float((wide << shift & mask & 0xFFFFu) << 16);
 }
 
-// A number that bf16 must hold.
+// A value that bf16 must hold.
 float as_bf16(float x) {
   if ((float_bits(x) & 0xFFFFu) != 0 || float_bits(x) << 1 >= 0xFF000000u)
     fail("fake", "bf16 does not hold a number");
   return x;
 }
 
-// A code as tf32: one of 16 bits from the upper half of a register, one of 8 bits by way of bf16. All but bf16 must be normal.
+// A code as tf32: 16-bit codes from the upper half of a register, 8-bit codes via bf16. All but
+// bf16 must be normal.
 float as_tf32(const uint8_t* at, uint32_t bytes, uint32_t shift, uint32_t mask, uint32_t lift, float factor) {
   uint16_t code = 0;
   std::memcpy(&code, at, bytes);
@@ -286,7 +288,7 @@ float as_tf32(const uint8_t* at, uint32_t bytes, uint32_t shift, uint32_t mask, 
   return value;
 }
 
-// Input and lifted gradient of a product.
+// The input and the lifted gradient of a product.
 float left_operand(const GradCall& call, const uint8_t* at) {
   if (call.tf32) return as_tf32(at, call.in_bytes, call.in_shift, call.in_mask, call.lift[0], call.in_factor);
   return placed(at, call.in_bytes, call.in_shift, call.in_mask);
@@ -299,7 +301,7 @@ float right_operand(const GradCall& call, const uint8_t* at) {
   return as_bf16(as_bf16(b * bits_float(call.lift[0] << 16)) * bits_float(call.lift[1] << 16));
 }
 
-// A piece of the batch of a weight's gradient.
+// One piece of the batch of a weight gradient.
 void sum_piece(const GradCall& call, const uint8_t* in, const uint8_t* grad, uint32_t piece, float* part) {
   const IgemmShape& shape = call.shape;
   const uint32_t begin = piece * call.tiling.each * kGradPixels;
@@ -343,7 +345,7 @@ uint64_t& written_tiles(Feed feed) {
 }
 
 uint32_t igemm_processors() { return kProcessors; }
-// Tests have convolutions with more and with less.
+// Low enough that tests have convolutions on both sides of it.
 double half_operations() { return 1e6; }
 
 void run_conv_igemm(const IgemmCall& call, Feed feed, const uint8_t* in, Stream stream) {

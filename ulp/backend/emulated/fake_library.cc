@@ -1,5 +1,6 @@
-// The libraries' plans (convolution.h, product.h) as plain loops on the host: so that tests without a GPU run all that is around
-// them. They ask for what the libraries ask for, alignment and padding, and soil their workspace.
+// The libraries' plans (cudnn_conv.h, cublaslt_matmul.h) as plain loops on the host, so that tests
+// without a GPU run all code around them. They enforce the libraries' alignment and padding, and
+// overwrite their workspace.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -14,7 +15,7 @@
 namespace ulp::cuda {
 namespace {
 
-// Not a multiple of anything, and larger for more units.
+// Not a round number, and larger for more units.
 size_t wanted(int64_t units) { return 1001 + 16 * static_cast<size_t>(units); }
 
 void check_call(const void* a, const void* b, const void* out, void* workspace, size_t bytes) {

@@ -1,5 +1,6 @@
-// What is computed inside a node against the same nodes one by one, each of which the conformance test holds to the reference: the same
-// stored bytes and the same range events. Patterns are built from their texts.
+// Fused nodes against the same nodes one by one, each of which the conformance test checks against
+// the reference: the same stored bytes and the same range events. Patterns are built from their
+// texts.
 #include "ulp/backend/cuda/elementwise/fused_elementwise.h"
 
 #include <gtest/gtest.h>
@@ -141,7 +142,7 @@ TEST(FusedElementwise, DeclinesWhatIsNotCompiled) {
   }
 }
 
-// The mean of squares about a mean far away, and a channel of one outlier, which a thread meets first.
+// The variance about a distant mean, and a channel with one outlier that a thread meets first.
 TEST(FusedElementwise, VarianceDoesNotCancel) {
   Graph graph;
   constexpr int64_t kRows = 4096, kChannels = 12;

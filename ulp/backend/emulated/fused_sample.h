@@ -1,4 +1,5 @@
-// Patterns of the pipeline as graphs of their own, with numbers to try them on. For tests.
+// Patterns of the fused elementwise kernels as graphs of their own, with values to try them on. For
+// tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -97,7 +98,7 @@ class Sample {
   int names_ = 0;
 };
 
-// Tensors with bytes of their own, each between guards.
+// Tensors with their own bytes, each between guards.
 class Bench {
  public:
   Bench(const Sample& sample, std::vector<TensorFormat> formats, Round round,

@@ -1,4 +1,4 @@
-// What the conformance test, which runs nodes one by one on good labels, does not see.
+// Cases that the conformance test, which runs nodes one by one on valid labels, does not cover.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,7 +21,7 @@ const KernelDef& kernel_of(std::string_view op) {
   throw std::logic_error("no kernel");
 }
 
-// All tensors in fp32, in memory of their own.
+// All tensors in fp32, each in its own memory.
 class Bench {
  public:
   explicit Bench(const Graph& graph)
@@ -97,7 +97,7 @@ TEST(CudaRows, ManyRunningStatisticsInOneTask) {
   }
 }
 
-// Nothing can be thrown from a device: such an example has the loss NaN and is not right.
+// A device cannot throw: such an example has the loss NaN and does not count as correct.
 TEST(CudaRows, ALabelThatIsNoClass) {
   Graph graph;
   Builder b{graph, Mode::training};

@@ -1,6 +1,5 @@
-// Optimizer steps on many tensors in one task, the sums of squares of their
-// gradients, and the judge: bytes, range events and counts against the
-// reference.
+// Optimizer steps on many tensors in one task, the sums of squares of their gradients, and the
+// found-inf check: bytes, range events and counts against the reference.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -82,8 +81,7 @@ class Bench {
     std::vector<UpdateCounts> counts;
   };
 
-  // The sums of squares and the norm where there are any, then all updates in
-  // one task each.
+  // The sums of squares and the norm if there are any, then all updates, in one task each.
   Outcome run(const Backend& backend) {
     Outcome made{memory_, std::vector<EncodeStats>(formats_.size()),
                  std::vector<UpdateCounts>(formats_.size())};
@@ -137,8 +135,8 @@ class Bench {
   const EncodeStats& events() const { return events_; }
 
  private:
-  // Of all magnitudes, so that some updates are lost and some numbers leave the
-  // formats' ranges; now and then a gradient that is 0, or no number.
+  // Values of all magnitudes, so that some updates are lost and some values leave the formats'
+  // ranges; occasionally a gradient that is 0 or no number.
   void fill() {
     std::mt19937 random(3);
     for (size_t i = 0; i < formats_.size(); ++i) {
@@ -234,7 +232,7 @@ std::vector<Parameter> parameters(size_t optimizer, size_t kinds) {
 TEST(EmulatedUpdate, ManyTensorsOfOneOptimizer) {
   for (size_t optimizer = 0; optimizer < optimizers().size(); ++optimizer) {
     Bench bench(parameters(optimizer, 1));
-    // Some cut gradients, some keep infinities.
+    // Some clip gradients, some keep infinities.
     const bool cut = optimizer % 2 == 1;
     const double clip_value = cut ? 0.5 : std::numeric_limits<double>::infinity();
     bench.state.update = update_scalars(optimizers()[optimizer], 2, 0.05, 1.0 / 16, clip_value);
@@ -272,8 +270,7 @@ TEST(EmulatedUpdate, NarrowArithmetic) {
   }
 }
 
-// More tensors than one launch takes, more recipes too; and tensors of several
-// blocks.
+// More tensors and more recipes than one launch takes, and tensors of several blocks.
 TEST(EmulatedUpdate, SeveralLaunches) {
   std::vector<Parameter> many;
   for (uint32_t i = 0; i < kBatchTensors + 3 * kBatchRecipes; ++i) {
@@ -286,9 +283,8 @@ TEST(EmulatedUpdate, SeveralLaunches) {
   bench.compare();
 }
 
-// Gradients are numbers here, so that the factor is one: it comes out the same,
-// since a sum in double that differs in its last bits is the same in fp32 but
-// where it lies next to a tie.
+// Gradients are finite here, so the clip factor is the same: sums in double that differ in their
+// last bits round to the same fp32, except next to a tie.
 TEST(EmulatedUpdate, ClipsByTheNorm) {
   std::vector<Parameter> some;
   for (const int64_t elements : kSizes) some.push_back({elements, {optimizers()[1]}, "bf16", "e4m3", "fp32"});

@@ -1,5 +1,5 @@
-// Reading and writing groups of eight elements of a tensor in a kernel, whatever it is stored as, with the bits and range
-// events of the CPU's codecs. Only for files that are compiled as kernels.
+// Reading and writing groups of eight elements of a tensor in a kernel, for any storage, with the
+// bits and range events of the CPU's codecs. Only for files compiled as kernels.
 #pragma once
 
 #include "ulp/backend/cuda/access/view.h"
@@ -10,9 +10,9 @@
 
 namespace ulp::cuda {
 
-// The range events that one thread saw.
+// The range events that one thread counted.
 struct RangeCount {
-  uint32_t overflow = 0, underflow = 0, nan = 0, amax = 0;  // the last is an fp32 pattern
+  uint32_t overflow = 0, underflow = 0, nan = 0, amax = 0;  // amax is an fp32 pattern
 
   __device__ void add(const Encoded& made, uint32_t pattern) {
     const uint32_t magnitude = pattern & 0x7FFFFFFFu;
@@ -27,8 +27,9 @@ struct RangeCount {
 __device__ inline uint32_t warp_sum(uint32_t x) { return __reduce_add_sync(0xFFFFFFFFu, x); }
 __device__ inline uint32_t warp_max(uint32_t x) { return __reduce_max_sync(0xFFFFFFFFu, x); }
 
-// Adds what the threads of a block saw to what the tensor has reported. All threads of the block must come here; their number
-// is a multiple of 32. Sums and a maximum: the order of blocks does not matter.
+// Adds the counts of a block's threads to the tensor's statistics. All threads of the block must
+// call it; their number must be a multiple of 32. Only sums and a maximum, so the order of blocks
+// does not matter.
 __device__ inline void report(const RangeCount& mine, EncodeStats* stats) {
   if (stats == nullptr) return;  // the same for all threads
   __shared__ uint32_t warps[4][32];
@@ -77,7 +78,7 @@ __device__ inline RoundKey key_of(const StepState& state, uint32_t number, bool 
   return {state.seed, state.step, number, of_state ? uint16_t{0} : state.micro_batch};
 }
 
-// Codes of a group, of `bits` bits each, from whole bytes.
+// The codes of a group, of `bits` bits each, from whole bytes.
 __device__ inline void load_codes(const uint8_t* codes, uint32_t bits, uint64_t group, uint32_t count,
                                   uint32_t (&code)[8]) {
   const uint8_t* at = codes + group * bits;
@@ -160,13 +161,14 @@ __device__ inline uint32_t count_in(const StoredView& view, uint64_t group) {
   return left < kGroup ? static_cast<uint32_t>(left) : kGroup;
 }
 
-// An element of a block under its scale, a power of two of pattern `scale`. A GPU would make its own NaN of one.
+// An element of a scaled block times its scale, a power of two with pattern `scale`. NaN keeps its
+// bits; the GPU's multiplication would replace them.
 __device__ inline float scaled_by(float x, uint32_t scale) {
   const float product = x * bits_float(scale);
   return (float_bits(x) & 0x7FFFFFFFu) > 0x7F800000u ? x : product;
 }
 
-// What is stored, decoded. Elements beyond the tensor's end are 0.
+// Decodes what is stored. Elements beyond the tensor's end are 0.
 __device__ inline void load_stored(const StoredView& view, uint64_t group, float (&x)[8]) {
   uint32_t code[8];
   const uint32_t count = count_in(view, group);
@@ -185,7 +187,7 @@ __device__ inline void load_stored(const StoredView& view, uint64_t group, float
 #pragma unroll
   for (int i = 0; i < 8; ++i) x[i] = bits_float(decode_quick(view.codec, code[i]));
   if (view.kind == Stored::scaled) {
-    // A power of two within the range in which every code is a number: the product is exact.
+    // The scale is a power of two in a range where every code is a number, so the product is exact.
     const uint32_t scale = view.side[group * kGroup / kScaledBlock];
 #pragma unroll
     for (int i = 0; i < 8; ++i) x[i] = scaled_by(x[i], scale);
@@ -196,7 +198,7 @@ __device__ inline void load_stored(const StoredView& view, uint64_t group, float
   }
 }
 
-// What operators read. The caller reports `seen` where the view has a place for it.
+// Reads values as operators see them. The caller reports `seen` if the view has statistics.
 __device__ inline void load(const ReadView& view, const StepState& state, uint64_t group, float (&x)[8],
                             RangeCount& seen) {
   load_stored(view.stored, group, x);
@@ -212,7 +214,7 @@ __device__ inline void load(const ReadView& view, const StepState& state, uint64
   }
 }
 
-// One element. For gathers; a group at a time is faster.
+// One element. For gathers; reading whole groups is faster.
 __device__ inline float load_one(const StoredView& view, uint64_t i) {
   if (view.fp32) return reinterpret_cast<const float*>(view.codes)[i];
   uint32_t code;
@@ -245,7 +247,7 @@ __device__ inline float load_one(const StoredView& view, uint64_t i) {
   return x;
 }
 
-// The same as operators read it.
+// One element as operators see it.
 __device__ inline float load_one(const ReadView& view, const StepState& state, uint64_t i, RangeCount& seen) {
   const float x = load_one(view.stored, i);
   if (!view.rounds) return x;
@@ -255,13 +257,14 @@ __device__ inline float load_one(const ReadView& view, const StepState& state, u
   return bits_float(decode_quick(view.operand, made.code));
 }
 
-// Whether what comes is added to what is there.
+// Whether the new value is added to the present one.
 __device__ inline bool adding(const WriteView& view, const StepState& state) {
   return view.sums && (view.adds || state.micro_batch > 0);
 }
 
-// Writes a group of a tensor that is stored plain or split. Scaled storage looks at a block of 256 elements first and S2FP8 at all
-// of them: encode() of convert.h, and for scaled state the update's own way.
+// Writes a group of a tensor with plain or split storage. Scaled storage needs a pass over a block
+// of 256 elements first, and S2FP8 over the whole tensor: use encode() of convert.h; updates handle
+// scaled state themselves.
 __device__ inline void store(const WriteView& view, const StepState& state, uint64_t group,
                              const float (&x)[8], RangeCount& seen) {
   const uint32_t count = count_in(view.stored, group);

@@ -23,10 +23,10 @@ __global__ void decode_groups(ReadView view, const StepState* state, uint64_t fi
   if (view.rounds) report(seen, view.stats);
 }
 
-// How many groups a thread has on their way from memory at once. A block takes neighbouring ones.
+// How many groups a thread has in flight at once. A block takes neighbouring ones.
 constexpr uint32_t kAtOnce = 4;
 
-// Calls load(slot, group) for the groups of a thread that there are, then work(slot, group).
+// Calls load(slot, group) for the thread's groups that exist, then work(slot, group).
 template <typename Load, typename Work>
 __device__ inline void for_groups(uint64_t groups, const Load& load, const Work& work) {
   const uint64_t piece = uint64_t{kAtOnce} * blockDim.x;
@@ -58,7 +58,7 @@ __device__ inline void load_run(const uint8_t* codes, uint64_t run, uint32_t* wo
   }
 }
 
-// Four numbers, as fp32 or, where it holds them, bf16.
+// Four values, as fp32 or, if it holds them, bf16.
 __device__ inline void store_run(uint8_t* out, uint64_t run, bool halves, const float* x) {
   if (halves) {
     reinterpret_cast<uint2*>(out)[run] = make_uint2(__byte_perm(float_bits(x[0]), float_bits(x[1]), 0x7632),
@@ -69,14 +69,15 @@ __device__ inline void store_run(uint8_t* out, uint64_t run, bool halves, const 
   }
 }
 
-// Codes of 8, 16 or 32 bits without padding, in few steps (fused_groups.h), to bf16 or fp32; with a rounder fp32 numbers that are
-// rounded to an operand's format first. A warp takes 512 elements at a time, a lane four runs of four that lie 128 apart:
-// then all that it reads or writes at once is one piece of memory. Two runs make a group of eight.
+// The fast path (fused_groups.h): codes of 8, 16 or 32 bits without padding, to bf16 or fp32; with
+// a rounder, fp32 values that are first rounded to an operand format. A warp takes 512 elements at
+// a time, a lane four runs of four that are 128 elements apart, so every access of a warp is
+// contiguous. Two runs make a group of eight.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
     decode_short(const __grid_constant__ Leaf leaf, const __grid_constant__ Rounder rounder, uint64_t first,
                  uint64_t runs, bool halves, uint8_t* out) {
-  constexpr uint32_t kRuns = 4, kWords = kWidth / 8;  // a run's words
+  constexpr uint32_t kRuns = 4, kWords = kWidth / 8;  // words of a run
   const uint32_t lane = threadIdx.x % 32;
   RangeCount seen;
   for (uint64_t at = (blockIdx.x * uint64_t{blockDim.x} + threadIdx.x - lane) * kRuns + lane; at < runs;
@@ -104,7 +105,7 @@ __global__ void __launch_bounds__(kThreads)
   if (rounder.on) report(seen, leaf.view.stats);
 }
 
-// The same the other way, to nearest-even.
+// The inverse, rounded to nearest even.
 __global__ void __launch_bounds__(kThreads)
     encode_short(const __grid_constant__ WriteView view, const __grid_constant__ Rounder rounder,
                  uint64_t first, uint64_t groups, const float* in) {
@@ -124,7 +125,7 @@ __global__ void __launch_bounds__(kThreads)
   report(seen, view.stats);
 }
 
-// One thread an element of the array.
+// One thread per element of the array.
 __global__ void decode_padded(ReadView view, const StepState* state, Rows rows, PlainType target,
                               QuickCodec codec, uint8_t* out) {
   RangeCount seen;
@@ -166,7 +167,7 @@ __global__ void encode_groups(WriteView view, const StepState* state, Rows rows,
   if (!view.stored.fp32) report(seen, view.stats);
 }
 
-// The same of few elements: a thread has one (single.h).
+// The same for small tensors: one element per thread (single.h).
 __global__ void __launch_bounds__(kThreads)
     decode_singles(const __grid_constant__ ReadView view, Rows rows, PlainType target,
                    const __grid_constant__ QuickCodec codec, uint8_t* out) {
@@ -200,12 +201,13 @@ __global__ void __launch_bounds__(kThreads)
   if (!view.stored.fp32) report(seen, view.stats);
 }
 
-// A warp to a block of 256: its largest finite magnitude first. Writes codes, or with `back` what they stand for.
+// One warp per block of 256: finds the largest finite magnitude first. Writes codes, or with `back`
+// the values they stand for.
 __global__ void encode_scaled(WriteView view, const StepState* state, const float* in, float* back) {
   RangeCount seen;
   const uint64_t blocks = scaled_blocks(view.stored.elements);
   const uint32_t warps = blockDim.x / 32, lane = threadIdx.x % 32;
-  // All warps of a block go round as often, since report() needs them all.
+  // All warps of a block loop equally often, because report() needs them all.
   for (uint64_t b = blockIdx.x * uint64_t{warps} + threadIdx.x / 32; b < blocks;
        b += uint64_t{gridDim.x} * warps) {
     const uint64_t group = b * (kScaledBlock / kGroup) + lane;
@@ -246,7 +248,7 @@ __global__ void encode_scaled(WriteView view, const StepState* state, const floa
   report(seen, view.stats);
 }
 
-// What S2FP8 wants to know of a whole tensor.
+// What S2FP8 needs of a whole tensor.
 struct LogSpace {
   unsigned long long sum, count;  // the sum is signed
   int max;
@@ -274,7 +276,7 @@ __global__ void add_logs(const float* in, uint64_t n, LogSpace* space) {
   atomicMax(&space->max, mine.max);
 }
 
-// What is kept is left as it is where `unless` is a state whose step is skipped.
+// State stays unchanged if `unless` is a state whose step is skipped.
 __device__ inline bool skipped(const StepState* unless) { return unless != nullptr && unless->skip != 0; }
 
 __global__ void finish_logs(LogSpace* space, const StepState* unless, uint32_t* side) {
@@ -291,7 +293,7 @@ __global__ void finish_logs(LogSpace* space, const StepState* unless, uint32_t* 
   }
 }
 
-// Writes codes, or with none rounds the numbers in place.
+// Writes codes; without codes, rounds the values in place.
 __global__ void squeeze(const LogSpace* space, const StepState* unless, QuickCodec e5m2, float* in,
                         uint64_t n, uint8_t* codes, EncodeStats* stats) {
   if (skipped(unless)) return;
@@ -301,7 +303,7 @@ __global__ void squeeze(const LogSpace* space, const StepState* unless, QuickCod
        i += uint64_t{gridDim.x} * blockDim.x) {
     const uint32_t x = float_bits(in[i]);
     Encoded made = encode_even(e5m2, s2fp8_squeeze(map, x));
-    // Y itself never overflows: what counts is that an infinity was brought down.
+    // Y itself never overflows: an overflow is an infinity that was brought down.
     if (made.event != RangeEvent::nan && made.event != RangeEvent::underflow) made.event = RangeEvent::none;
     if ((x & 0x7FFFFFFFu) == 0x7F800000u) made.event = RangeEvent::overflow;
     seen.add(made, x);
@@ -321,13 +323,13 @@ void sum_logs(const float* in, uint64_t n, LogSpace* space, const StepState* unl
   launch(finish_logs, {1, 1}, stream, space, unless, side);
 }
 
-// Up to here a thread an element is better than groups of any storage.
+// Up to here one thread per element is faster than groups of any storage.
 constexpr uint64_t kLittle = 1u << 16;
 
-// Threads for work that goes in kAtOnce groups a thread.
+// Threads for work with kAtOnce groups per thread.
 Grid short_grid(uint64_t groups) { return {blocks_for((groups + kAtOnce - 1) / kAtOnce), kThreads}; }
 
-// False where the few steps do not serve.
+// False if the fast path does not apply.
 bool decode_quickly(const ReadView& view, const StepState* state, uint64_t first, uint64_t elements,
                     PlainType target, uint8_t* out, Stream stream) {
   ReadView plain = view;

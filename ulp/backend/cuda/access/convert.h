@@ -1,5 +1,6 @@
-// Whole tensors, or runs of their rows, between their storage and plain arrays, as the libraries' products and kernels on plain numbers take
-// them: fp32, bf16, fp16 or e4m3, rows padded with zeros to a number of channels that a library likes.
+// Conversion of whole tensors, or ranges of their rows, between their storage and plain arrays, for
+// library products and kernels on plain numbers. Arrays are fp32, bf16, fp16 or e4m3, with rows
+// padded with zeros to a channel count that suits a library.
 #pragma once
 
 #include <cstddef>
@@ -25,16 +26,19 @@ struct Rows {
   static Rows all(uint64_t elements) { return {0, 1, elements, elements}; }
 };
 
-// Bytes that conversions of tensors whose storage looks at all of them need, aligned to 8: for the sums of S2FP8.
+// Bytes of scratch for storages that need a pass over the whole tensor (the sums of S2FP8), aligned
+// to 8.
 inline constexpr size_t kConvertSpace = 64;
 
-// `out` must hold every number of the view: nothing is rounded here but a weight to its operand's format. An operand in S2FP8 or
-// scaled storage is rounded as a whole, in fp32, unpadded. `space` is read there alone.
+// `target` must hold every value of the view: nothing is rounded here except a weight to its
+// operand format. An operand in S2FP8 or scaled storage is rounded as a whole, to unpadded fp32;
+// only then is `space` used.
 void decode(const ReadView& view, const StepState* state, const Rows& rows, PlainType target, void* out,
             void* space, Stream stream);
 
-// Writes rows of fp32 numbers, each once, with its range events. The first element must be a multiple of kGroup. Storages that look at more
-// (scaled, S2FP8) take the whole tensor at once.
+// Writes rows of fp32 values, each rounded once, and counts range events. The first element must be
+// a multiple of kGroup. Storages that need a larger pass (scaled, S2FP8) take the whole tensor at
+// once.
 void encode(const WriteView& view, const StepState* state, const Rows& rows, const float* in, void* space,
             Stream stream);
 

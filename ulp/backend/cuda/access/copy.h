@@ -1,4 +1,4 @@
-// Moving bytes within the device, as kernels: a recorded sequence has them like all others.
+// Copies within the device, as kernels, so that a recorded sequence contains them like all others.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
-// Tasks whose kernels read and write tensors by groups of eight (codec.h), whatever they are stored as: in place where that is
-// possible, else through fp32 in the task's workspace. That is so for weights, which are few and which a kernel looks at often, so
-// that each element is rounded to its operand's format and counted once; and for results whose storage looks at more than a group.
+// Tasks whose kernels read and write tensors by groups of eight (codec.h), for any storage: in
+// place if possible, else through fp32 in the task's workspace. Weights go through the workspace:
+// they are small and read often, and each element is then rounded to its operand format and counted
+// once. So do results whose storage needs more than a group at a time.
 #pragma once
 
 #include <cstddef>
@@ -22,11 +23,12 @@ class DecodeAroundTask : public Task {
   void run(const RunContext& context) override;
 
  protected:
-  // Of tensors that hold no real numbers only `codes` means something: where they lie.
+  // For tensors that hold no real numbers only `codes` is meaningful: their address.
   struct Views {
     std::vector<StoredView> in;
     std::vector<WriteView> out;
-    const float* numbers(size_t i) const { return reinterpret_cast<const float*>(in[i].codes); }  // of fp32
+    // Of fp32.
+    const float* numbers(size_t i) const { return reinterpret_cast<const float*>(in[i].codes); }
     const int32_t* indices(size_t i) const { return reinterpret_cast<const int32_t*>(in[i].codes); }
   };
   // Launches the kernels.
@@ -35,7 +37,7 @@ class DecodeAroundTask : public Task {
  private:
   struct Input {
     TensorId id;
-    std::optional<Operand> operand;  // of real numbers
+    std::optional<Operand> operand;  // for real numbers
     bool decoded = false;            // to the workspace
     size_t space = 0;
   };

@@ -1,5 +1,5 @@
-// Places in tensors, in kernels: divisions that take 32 bits where the numbers do, and one or eight neighbouring elements
-// by the same code.
+// Positions in tensors, in kernels: division in 32 bits where the numbers allow it, and access to
+// one or eight neighbouring elements by the same code.
 #pragma once
 
 #include "ulp/backend/cuda/access/codec.h"
@@ -10,7 +10,7 @@ struct Divided {
   uint64_t quotient;
   uint32_t rest;
 };
-// The branch goes one way for almost all tensors, and 64 bits take several times as long.
+// Almost all tensors take the same branch, and 64-bit division takes several times as long.
 __device__ inline Divided divide(uint64_t a, uint32_t b) {
   if ((a >> 32) == 0) {
     const uint32_t q = static_cast<uint32_t>(a) / b;
@@ -31,7 +31,7 @@ __device__ inline void load_some(const StoredView& view, uint64_t first, float (
   }
 }
 
-// Sets x[at], without an array in memory.
+// Sets x[at] without an array in local memory.
 template <typename T>
 __device__ inline void set_at(T (&x)[8], uint32_t at, T value) {
 #pragma unroll

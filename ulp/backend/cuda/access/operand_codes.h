@@ -1,4 +1,5 @@
-// Numbers as codes of the libraries' types of 8 and 16 bits, which must hold them exactly. Only for files that are compiled as kernels.
+// Values as codes of the libraries' 8- and 16-bit types, which must hold them exactly. Only for
+// files compiled as kernels.
 #pragma once
 
 #include "ulp/backend/cuda/access/codec.h"
@@ -8,13 +9,13 @@
 
 namespace ulp::cuda {
 
-// For target_code; bf16 and fp32 need none.
+// For target_code; not used for bf16 and fp32.
 inline QuickCodec target_codec(PlainType target) {
   const FloatFormat format = operand_format(target == PlainType::e4m3 ? Unit::e4m3 : Unit::fp16);
   return make_quick(make_spec(format, format.has_inf() ? Overflow::infinity : Overflow::saturate));
 }
 
-// A number that the target has, as its code.
+// The code of a value that the target type holds.
 __device__ inline uint32_t target_code(PlainType target, const QuickCodec& codec, float x) {
   if (target == PlainType::fp32) return float_bits(x);
   return target == PlainType::bf16 ? float_bits(x) >> 16 : encode_even(codec, float_bits(x)).code;
@@ -30,7 +31,7 @@ __device__ inline void store_target(PlainType target, void* out, uint64_t at, ui
   }
 }
 
-// `count` numbers of a group of eight.
+// `count` values of a group of eight.
 __device__ inline void store_targets(PlainType target, const QuickCodec& codec, uint8_t* out, uint64_t group,
                                      uint32_t count, const float (&x)[8]) {
   uint32_t code[8];

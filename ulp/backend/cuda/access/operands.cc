@@ -68,7 +68,7 @@ Operand::Operand(const Problem& problem, TensorId id) : id_(id) {
     format_ = plain->format;
     return;
   }
-  // Split storage is never an operand's.
+  // Split storage is never an operand format.
   format_.reset();
   if (const Scaled* scaled = std::get_if<Scaled>(&*format.operand)) {
     view_.rounds_scaled = true;

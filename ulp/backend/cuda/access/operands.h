@@ -1,4 +1,5 @@
-// From the tensors of a problem to what kernels are given (view.h), and tasks that compute on plain fp32 arrays.
+// From a problem's tensors to kernel arguments (view.h), and tasks that compute on plain fp32
+// arrays.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +14,11 @@
 
 namespace ulp::cuda {
 
-// How a storage is seen, but for where it lies.
+// How a storage is accessed, without an address.
 StoredView stored_view(const Storage& storage, Overflow overflow, size_t elements);
 
-// A tensor that is read: as operators do, a weight rounded to its operand's format; or all that is stored, as updates do.
+// A tensor that is read: as operators see it, with a weight rounded to its operand format; or
+// exactly as stored, as updates do.
 class Operand {
  public:
   Operand() = default;
@@ -24,26 +26,28 @@ class Operand {
   static Operand stored(const Problem& problem, TensorId id);
 
   ReadView view(const RunContext& context) const;
-  // The same but for where it lies.
+  // The view without an address.
   const ReadView& form() const { return view_; }
-  // Whether kernels can read it by groups. Else it must be decoded as a whole: an operand in S2FP8 or scaled storage.
+  // Whether kernels can read it by groups. Otherwise it must be decoded as a whole: an operand in
+  // S2FP8 or scaled storage.
   bool in_groups() const { return !view_.rounds_s2fp8 && !view_.rounds_scaled; }
   bool fp32() const { return view_.stored.fp32 && !view_.rounds && in_groups(); }
-  // The format of its numbers where one holds them all: of codes, or of the operand. None for S2FP8 and scaled storage.
+  // A format that holds all its values: of the codes, or of the operand. None for S2FP8 and scaled
+  // storage.
   const std::optional<FloatFormat>& format() const { return format_; }
-  // Whether it lies in memory as plain codes of exactly that format, to be read in place.
+  // Whether it is stored as plain codes of exactly that format, to be read in place.
   bool plain() const { return plain_; }
 
   TensorId id() const { return id_; }
   size_t elements() const { return view_.stored.elements; }
-  // The whole tensor in fp32: in place, or decoded to `space`, which then needs so many floats.
+  // The whole tensor in fp32: in place, or decoded to `space`, which must have space() floats.
   size_t space() const { return fp32() ? 0 : elements(); }
   const float* all(const RunContext& context, float* space, void* convert_space) const;
 
  private:
   TensorId id_;
-  TensorId weight_;  // where rounding the operand is reported
-  size_t side_ = 0;  // where what is beside codes begins
+  TensorId weight_;  // where rounding of the operand is reported
+  size_t side_ = 0;  // offset of the data stored after the codes
   bool reports_ = false, plain_ = false;
   std::optional<FloatFormat> format_;
   ReadView view_;
@@ -58,19 +62,19 @@ class Result {
 
   WriteView view(const RunContext& context) const;
   const WriteView& form() const { return view_; }
-  // Whether kernels can write it by groups. Else it is written as a whole, by encode().
+  // Whether kernels can write it by groups. Otherwise encode() writes it as a whole.
   bool in_groups() const { return view_.stored.kind == Stored::plain || view_.stored.kind == Stored::split; }
-  // Whether threads can write a few elements of their own.
+  // Whether threads can write a few elements each.
   bool by_vectors() const { return writes_by_vectors(view_); }
   // It is fp32 and never added to: a kernel may write it in place.
   bool direct() const { return view_.stored.fp32 && !view_.sums; }
 
   TensorId id() const { return id_; }
   size_t elements() const { return view_.stored.elements; }
-  // Floats in which the whole tensor is made before it is written; 0 where it is made in place.
+  // Floats for the whole tensor before it is encoded; 0 if it is computed in place.
   size_t space() const { return direct() ? 0 : elements(); }
   float* target(const RunContext& context, float* space) const;
-  // Writes what target() gave, if that is not the tensor itself.
+  // Encodes what target() returned, unless that is the tensor itself.
   void write(const RunContext& context, const float* space, void* convert_space) const;
 
  private:
@@ -79,8 +83,9 @@ class Result {
   WriteView view_;
 };
 
-// A task whose kernels see whole tensors as fp32 arrays (int32 and bytes as they are): inputs are decoded and outputs
-// encoded around it. For operators that take little time; it needs memory for what is decoded.
+// A task whose kernels see whole tensors as fp32 arrays (int32 and bytes unchanged): inputs are
+// decoded and outputs encoded around it. For operators that take little time; it needs memory for
+// the decoded tensors.
 class ArrayTask : public Task {
  public:
   explicit ArrayTask(const Problem& problem);
@@ -97,13 +102,13 @@ class ArrayTask : public Task {
   virtual void launch_on(const RunContext& context, const Arrays& arrays) = 0;
   const Graph& graph() const { return graph_; }
   const Node& node() const { return node_; }
-  // Floats of its own, to be asked for in the constructor; found at run time.
+  // Reserves workspace; to be called in the constructor and resolved at run time.
   size_t book(size_t count, size_t size = sizeof(float));
 
  private:
   struct Input {
     TensorId id;
-    std::optional<Operand> operand;  // of real numbers
+    std::optional<Operand> operand;  // for real numbers
     size_t space;
   };
   struct Output {

@@ -1,5 +1,6 @@
-// Operators that look at rows: a block of eight warps takes eight rows at a time, a warp each, and then writes what comes of
-// them together. Eight rows of any length are whole groups, so results go straight into their storage.
+// Operators on rows: a block of eight warps takes eight rows at a time, one per warp, and then
+// writes their results together. Eight rows of any length are whole groups, so results go straight
+// into their storage.
 #pragma once
 
 #include "ulp/backend/cuda/access/index.h"
@@ -12,10 +13,10 @@ inline constexpr uint32_t kRowThreads = 32 * kBlockRows;
 
 inline Grid grid_of_rows(uint64_t rows) { return {blocks_for(rows, kBlockRows), kRowThreads}; }
 
-// The end of a sum in double: rounded to fp32 once.
+// Rounds a sum in double to fp32, once.
 __device__ inline float rounded(double x) { return settle_nan(static_cast<float>(x)); }
 
-// Of all lanes, in an order that is always the same; all lanes get it.
+// The sum over all lanes, in a fixed order; all lanes get it.
 __device__ inline double warp_total(double x) {
   for (int mask = 16; mask > 0; mask /= 2) x += __shfl_xor_sync(0xFFFFFFFFu, x, mask);
   return x;
@@ -29,7 +30,7 @@ __device__ inline double warp_sum_of(uint64_t n, Term term) {
   return warp_total(sum);
 }
 
-// Calls visit(octet, row, there) for this warp's row of eight after eight, all warps together.
+// Calls visit(octet, row, there) for this warp's row of each octet, all warps together.
 template <typename Visit>
 __device__ inline void for_rows(uint64_t rows, Visit visit) {
   for (uint64_t octet = blockIdx.x; octet < groups_of(rows); octet += gridDim.x) {
@@ -38,8 +39,8 @@ __device__ inline void for_rows(uint64_t rows, Visit visit) {
   }
 }
 
-// Writes eight rows of n elements: value(k, column, a, b) for row k of the eight, where a and b are the elements of two tensors of
-// the same shape; one that has no elements is not read.
+// Writes eight rows of n elements: value(k, column, a, b) for row k of the eight, with a and b the
+// elements of two tensors of the same shape. A tensor without elements is not read.
 template <typename Value>
 __device__ inline void write_rows(const WriteView& out, const StepState& state, uint64_t octet, uint32_t n,
                                   const StoredView& a, const StoredView& b, RangeCount& seen, Value value) {
@@ -63,7 +64,7 @@ __device__ inline void write_rows(const WriteView& out, const StepState& state, 
   }
 }
 
-// Writes one number for each of eight rows, from one thread.
+// Writes one value for each of eight rows, from one thread.
 __device__ inline void write_octet(const WriteView& out, const StepState& state, uint64_t octet,
                                    const float (&made)[8], RangeCount& seen) {
   float x[8];

@@ -1,6 +1,7 @@
-// Single elements of tensors stored as plain codes of one, two or four bytes and written to nearest-even, with the bits and range events of
-// codec.h. For kernels with little to do, a thread an element: what such a kernel takes is the time in which its instructions
-// arrive, and groups of any storage are very many of them. Only for files that are compiled as kernels.
+// Single elements of tensors stored as plain codes of one, two or four bytes and rounded to nearest
+// even, with the bits and range events of codec.h. For kernels with little work, one element per
+// thread: such a kernel takes as long as its instructions take to load, and code for groups of any
+// storage is about ten times as large. Only for files compiled as kernels.
 #pragma once
 
 #include "ulp/backend/cuda/access/codec.h"

@@ -1,6 +1,7 @@
-// A warp takes 512 elements at a time, a lane four runs that lie 128 apart: then every access of a warp is one piece of memory,
-// and the four draws of random words share what they have in common. What the short way cannot do (NaN, very large
-// numbers, words that meet the fraction in all bits that were kept) is left out and done the long way after the rest.
+// A warp takes 512 elements at a time, a lane four runs that are 128 elements apart. So every
+// access of a warp is contiguous, and the four draws of random words share their common part. Runs
+// that the fast path cannot round (NaN, very large values, random words equal to the fraction in
+// all bits kept) are skipped and rounded by the slow path afterwards.
 #include "ulp/backend/cuda/access/stochastic_round.h"
 
 #include "ulp/backend/cuda/elementwise/fused_groups.h"
@@ -15,7 +16,8 @@ constexpr bool writes_codes(RandomForm form) {
   return form == RandomForm::codes8 || form == RandomForm::codes16;
 }
 
-// The words of a lane's runs. Round by round, so that the key's schedule is worked out once.
+// The random words of a lane's runs. Computed round by round, so that the key schedule is computed
+// once.
 __device__ inline void draw(const RoundKey& key, uint64_t base, uint32_t lane, PhiloxWords (&words)[kRuns]) {
   PhiloxKey philox_key = round_philox_key(key);
 #pragma unroll
@@ -31,14 +33,15 @@ __device__ inline void draw(const RoundKey& key, uint64_t base, uint32_t lane, P
   }
 }
 
-// What rounding needs, worked out once a thread. With y the pattern of max(2|x|, |x| + least) (axis_place of quick.h) and r the random
-// word, z = (base << 32) + r - y * scale has in its high word minus the code: the place less what is to be added is the
-// sum of random_addend, here with all bits of r and their signs turned, so that r needs no step of its own. Its low word
-// is below `scale` where the bits of r that have a place's length are those of the place: random_unsure.
+// Rounding constants, computed once per thread. Let y be the pattern of max(2|x|, |x| + least)
+// (axis_place of quick.h) and r the random word. Then the high word of z = (base << 32) + r - y *
+// scale is minus the code: place minus addend is the sum in random_addend, here with all bits of r
+// and the signs inverted, so that r needs no instruction of its own. The low word is below `scale`
+// if the bits of r at the place's length equal the place's: random_unsure.
 struct Turned {
   float least, largest;
   int32_t scale;  // -2^(32 - shift)
-  uint32_t base;  // of `least`'s pattern the part above `shift` bits
+  uint32_t base;  // the part of `least`'s pattern above `shift` bits
 
   __device__ explicit Turned(const QuickCodec& codec)
       : least(bits_float(codec.lowest)),
@@ -57,7 +60,7 @@ struct Turned {
   __device__ bool unsure(uint32_t low) const { return low < static_cast<uint32_t>(-scale); }
 };
 
-// Packs codes, given as their negatives, in few steps of the units that have least to do.
+// Packs codes, given as their negatives, using the least busy execution units.
 template <RandomForm kForm>
 __device__ inline uint2 pack(const uint32_t (&minus)[kRandomRun]) {
   if constexpr (kForm == RandomForm::codes8) {
@@ -67,7 +70,7 @@ __device__ inline uint2 pack(const uint32_t (&minus)[kRandomRun]) {
     return make_uint2(minus[1] * (0u - 65536u) - minus[0], minus[3] * (0u - 65536u) - minus[2]);
   }
 }
-// Whether a code among them is 0, if none is too large.
+// Whether one of the codes is 0, provided that none is too large.
 template <RandomForm kForm>
 __device__ inline bool has_zero(const uint2& packed) {
   if constexpr (kForm == RandomForm::codes8) {
@@ -77,7 +80,8 @@ __device__ inline bool has_zero(const uint2& packed) {
   }
 }
 
-// Writes a run, from the negatives of its codes or these packed; signs are those of the numbers.
+// Writes a run, from the negatives of its codes or from these packed; signs are those of the
+// values.
 template <RandomForm kForm>
 __device__ inline void store_run(const QuickCodec& codec, uint8_t* out, const uint4& x,
                                  const uint32_t (&minus)[kRandomRun], const uint2& packed) {
@@ -104,7 +108,7 @@ __device__ inline void store_run(const QuickCodec& codec, uint8_t* out, const ui
   }
 }
 
-// A run the long way.
+// The slow path for a run.
 template <RandomForm kForm>
 __device__ inline void round_special(const RandomCall& call, const RoundKey& key, uint64_t run, int64_t at,
                                      RangeCount& seen) {
@@ -130,21 +134,21 @@ __device__ inline void round_special(const RandomCall& call, const RoundKey& key
   }
 }
 
-// What a warp's piece has in common.
+// What the lanes of a warp's piece share.
 struct Piece {
-  const uint4* in;  // of this lane's first run, as `out`
+  const uint4* in;  // of this lane's first run, as is `out`
   uint8_t* out;
   uint64_t base;         // its first run
-  uint32_t skip, count;  // runs that are not there before the first that is, and runs that are
+  uint32_t skip, count;  // missing runs before the first existing one, and existing runs
 };
 
-// Bytes of what is made of a run.
+// Bytes written for a run.
 template <RandomForm kForm>
 inline constexpr uint32_t kRunBytes = kForm == RandomForm::codes8 ? 4
                                       : kForm == RandomForm::fp32 ? 16
                                                                   : 8;
 
-// Rounds a piece. `kWhole`: all its runs are there; else the others are zeros.
+// Rounds a piece. `kWhole`: all its runs exist; otherwise missing ones are zeros.
 template <RandomForm kForm, bool kWhole>
 __device__ inline void round_piece(const RandomCall& call, const RoundKey& key, const Turned& turned,
                                    const Piece& piece, uint32_t lane, RangeCount& seen) {
@@ -158,7 +162,7 @@ __device__ inline void round_piece(const RandomCall& call, const RoundKey& key, 
   }
   PhiloxWords words[kRuns];
   draw(key, piece.base, lane, words);
-  uint32_t special = 0;  // a bit for each run that is left out
+  uint32_t special = 0;  // a bit for each run that is skipped
 #pragma unroll
   for (uint32_t u = 0; u < kRuns; ++u) {
     const float x[kRandomRun] = {bits_float(raw[u].x), bits_float(raw[u].y), bits_float(raw[u].z),
@@ -185,7 +189,7 @@ __device__ inline void round_piece(const RandomCall& call, const RoundKey& key, 
       left_out = unsure || endless || !(most < kShortLimit);
       if (left_out) {
         special |= there(u) ? 1u << u : 0;
-        most = 0;  // the long way counts
+        most = 0;  // the slow path counts
       } else {
 #pragma unroll
         for (uint32_t i = 0; i < kRandomRun; ++i) {
@@ -199,8 +203,9 @@ __device__ inline void round_piece(const RandomCall& call, const RoundKey& key, 
       }
     }
     seen.amax = float_bits(most) > seen.amax ? float_bits(most) : seen.amax;
-    // Bytes that are left out may be written here: they are made again. Numbers may lie where they are read, and codes of 16 bits are
-    // written one by one then, which a compiler may take for something else.
+    // codes8 bytes of a skipped run may be written here, because the slow path writes them again.
+    // Other forms may not: values may overlay the input, and 16-bit codes are then written one by
+    // one, which a compiler may treat differently.
     if (there(u) && (kForm == RandomForm::codes8 || !left_out))
       store_run<kForm>(call.codec, piece.out + 32 * u * kRunBytes<kForm>, raw[u], minus, packed);
   }
@@ -220,7 +225,8 @@ __global__ void __launch_bounds__(kThreads, 3) random_runs(const __grid_constant
   const uint32_t lane = threadIdx.x % 32;
   const uint64_t end = call.first + call.runs, step = uint64_t{gridDim.x} * (blockDim.x / 32) * kPiece;
   RangeCount seen;
-  // Pieces begin at multiples of their length, so that the blocks of one have the high word of their numbers in common.
+  // Pieces begin at multiples of their length, so that the Philox blocks of a piece share the high
+  // word of their numbers.
   Piece piece;
   piece.base = (call.first / kPiece + blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32) * kPiece;
   const int64_t at = static_cast<int64_t>(piece.base - call.first) + lane;

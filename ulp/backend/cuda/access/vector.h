@@ -1,8 +1,9 @@
-// Reading and writing vectors of 1, 2 or 4 neighbouring elements of a tensor, with the bits and range events of
-// codec.h: for kernels whose threads own channels. A vector begins at a multiple of its width. Only for files
-// that are compiled as kernels.
+// Reading and writing vectors of 1, 2 or 4 neighbouring elements of a tensor, with the bits and
+// range events of codec.h, for kernels whose threads own channels. A vector must begin at a
+// multiple of its width. Only for files compiled as kernels.
 //
-// For tensors that reads_by_vectors or writes_by_vectors takes: codes of one or two bytes, and fp32.
+// For tensors that reads_by_vectors or writes_by_vectors accepts: codes of one or two bytes, and
+// fp32.
 #pragma once
 
 #include "ulp/backend/cuda/access/codec.h"
@@ -16,7 +17,7 @@
 
 namespace ulp::cuda {
 
-// The codes of V elements of B bytes, as they lie in memory.
+// The codes of V elements of B bytes, as stored.
 template <int V, int B>
 struct Codes {
   static constexpr int kPerWord = 4 / B;
@@ -74,17 +75,17 @@ __device__ inline void put(uint8_t* codes, uint64_t element, const uint32_t (&co
   }
 }
 
-// What decoding needs, worked out once a thread. A code pushed to the top of a word and back as a signed number
-// by what its exponent field is short of fp32's has its sign and its fields in fp32's places.
+// Decoding constants, computed once per thread. A code is shifted to the top of a word and back
+// with sign extension, by the difference between its exponent field and fp32's; sign and fields are
+// then in fp32's positions.
 struct Lens {
   uint32_t back, mask;
-  uint32_t above;  // what a code above the largest number carries into the bit of the sign
-  const float*
-      table;  // in shared memory, of a code of one byte: for formats that are not quick, and special codes
+  uint32_t above;      // makes a code above the largest number carry into its sign bit
+  const float* table;  // by 8-bit code, in shared memory: for slow formats, special codes
   bool quick;
 };
 
-// All threads of the block must come here, 256 of them, and wait for each other before they decode.
+// All threads of the block must call it, 256 of them, and synchronise before they decode.
 __device__ inline Lens make_lens(const StoredView& view, float* table) {
   Lens lens{};
   const QuickCodec& codec = view.codec;
@@ -92,7 +93,7 @@ __device__ inline Lens make_lens(const StoredView& view, float* table) {
   lens.quick = view.bits < 32 && view.kind != Stored::s2fp8 && codec.short_out &&
                codec.spec.sign_shift == view.bits - 1 && back >= 0;
   lens.back = lens.quick ? static_cast<uint32_t>(back) : 0;
-  // Without the copies of the sign, and without the neighbours' bits below.
+  // Removes the copies of the sign and the neighbours' bits below.
   lens.mask = (0x80000000u | 0x7FFFFFFFu >> lens.back) & ~((uint32_t{1} << codec.shift) - 1);
   lens.above = view.bits == 8 ? (0x7Fu - codec.spec.max_code) * 0x01010101u
                               : (0x7FFFu - codec.spec.max_code) * 0x00010001u;
@@ -107,7 +108,7 @@ __device__ inline Lens make_lens(const StoredView& view, float* table) {
   return lens;
 }
 
-// The numbers of a vector that begins at `element`.
+// The values of a vector that begins at `element`.
 template <int V, int B>
 __device__ inline void decode_vector(const StoredView& view, const Lens& lens, uint64_t element,
                                      const Codes<V, B>& raw, float (&x)[V]) {
@@ -159,8 +160,9 @@ __device__ inline void load_vector(const StoredView& view, const Lens& lens, uin
   }
 }
 
-// Codes of up to four numbers and their events, made the long way: two codes to a word, overflows, underflows
-// and NaN in a byte each, and the largest magnitude. Apart, so that the short way keeps its registers.
+// The slow path: codes of up to four values and their events. Two codes per word; overflows,
+// underflows and NaN in one byte each; and the largest magnitude. Not inlined, so that the fast
+// path keeps its registers.
 __device__ ULP_APART inline uint4 encode_long(const WriteView* view, const StepState* state, uint64_t element,
                                               uint32_t count, uint4 patterns) {
   PhiloxWords words = {};
@@ -185,7 +187,8 @@ __device__ ULP_APART inline uint4 encode_long(const WriteView* view, const StepS
                     seen.overflow | seen.underflow << 8 | seen.nan << 16, seen.amax);
 }
 
-// Writes sums. NaN are settled. `view` must be a kernel's own argument, declared __grid_constant__.
+// Writes sums. NaN is settled to one pattern. `view` must be the kernel's own argument, declared
+// __grid_constant__.
 template <int V>
 __device__ inline void store_vector(const WriteView& view, const StepState* state, uint64_t element,
                                     const float (&x)[V], RangeCount& seen) {
@@ -204,7 +207,7 @@ __device__ inline void store_vector(const WriteView& view, const StepState* stat
     most = magnitude > most ? magnitude : most;
   }
   if (view.mode == Round::nearest_even && codec.short_in && most < kQuickLimit) {
-    // encode_even, with what is the same for all of them looked at once.
+    // encode_even, with the checks common to all elements done once.
     seen.amax = most > seen.amax ? most : seen.amax;
 #pragma unroll
     for (int i = 0; i < V; ++i) {

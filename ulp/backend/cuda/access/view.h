@@ -1,5 +1,6 @@
-// Tensors as kernels see them: where their bytes lie and how they are stored, as plain structs that travel as a kernel's
-// arguments. codec.h reads and writes them on the device; operands.h makes them from a problem on the host.
+// Tensors as kernels see them: address and storage, as plain structs that are passed as kernel
+// arguments. codec.h reads and writes them on the device; operands.h makes them from a problem on
+// the host.
 #pragma once
 
 #include <cstdint>
@@ -19,24 +20,25 @@ struct StoredView {
   uint64_t elements = 0;
   Stored kind = Stored::plain;
   bool fp32 = true;          // plain numbers, no codes
-  bool random_high = false;  // split: the high part is rounded at random
+  bool random_high = false;  // split: the high part is rounded stochastically
   bool nonzero = false;      // scaled: only zero is written as zero
-  uint8_t bits = 32;         // of a code; of split storage the high part's
+  uint8_t bits = 32;         // of a code; for split storage the high part's
   uint8_t extra = 0;         // split: N
-  uint8_t side_bits = 0;     // split: bits beside each code
-  QuickCodec codec = {};     // of codes; of split storage that of the wide format, of s2fp8 e5m2
+  uint8_t side_bits = 0;     // split: extra bits for each code
+  QuickCodec codec = {};     // of codes; for split storage the wide format's, for s2fp8 e5m2
 };
 
-// How a tensor is read: what is stored, decoded, and for a weight whose operand has another format rounded to that.
+// How a tensor is read: decoded, and for a weight with another operand format rounded to that.
 struct ReadView {
   StoredView stored;
-  bool rounds = false;  // to the operand's format
-  // Which is S2FP8, a matter of the whole tensor, or scaled, one of blocks: only decode() of convert.h can.
+  bool rounds = false;  // to the operand format
+  // The operand format is S2FP8, which needs the whole tensor, or scaled, which needs blocks: only
+  // decode() of convert.h supports it.
   bool rounds_s2fp8 = false, rounds_scaled = false;
   bool operand_nonzero = false;  // scaled: only zero is written as zero
   Round mode = Round::nearest_even;
   uint32_t number = 0;           // of the random words
-  QuickCodec operand = {};       // of the operand's format
+  QuickCodec operand = {};       // of the operand format
   EncodeStats* stats = nullptr;  // where rounding the operand is reported; null: nowhere
 };
 
@@ -47,12 +49,13 @@ struct WriteView {
   bool state = false;            // random words do not depend on the micro-batch
   bool sums = false;             // over uses and micro-batches: the first writes, the others add
   bool adds = false;             // this node is not the first of its step
-  bool update = false;           // of a step: where that is skipped nothing is written (S2FP8 alone)
+  bool update = false;           // part of an update: a skipped step writes nothing (S2FP8 only)
   uint32_t number = 0;           // of the random words
   EncodeStats* stats = nullptr;  // null: not reported
 };
 
-// Whether threads can read and write a few neighbouring elements of their own (vector.h), fewer than a group.
+// Whether threads can read and write a few neighbouring elements each (vector.h), fewer than a
+// group.
 ULP_HD constexpr bool reads_by_vectors(const StoredView& view) {
   if (view.kind == Stored::split) return false;
   if (view.bits == 16)
@@ -64,7 +67,8 @@ ULP_HD constexpr bool writes_by_vectors(const WriteView& view) {
   return stored.kind == Stored::plain && !view.sums && (stored.fp32 || stored.bits == 8 || stored.bits == 16);
 }
 
-// Elements go in groups of eight: of any width they are whole bytes, and they are two draws of random words.
+// Elements are processed in groups of eight: whole bytes at any code width, and two draws of random
+// words.
 inline constexpr uint32_t kGroup = 8;
 
 ULP_HD constexpr uint64_t groups_of(uint64_t elements) { return (elements + kGroup - 1) / kGroup; }

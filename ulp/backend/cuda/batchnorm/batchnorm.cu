@@ -1,4 +1,4 @@
-// Batch norm with what follows it in forward: an activation, a sum.
+// Batch norm in forward, fused with an addition and an activation.
 #include "ulp/backend/cuda/batchnorm/batchnorm_forward.h"
 
 namespace ulp::cuda {
@@ -8,7 +8,8 @@ template <Code kFirst, Code kOut, int kLeaves>
 constexpr int forward_at_once() {
   return kLeaves == 1 && !kHalves<kFirst> && !kHalves<kOut> ? 4 : 2;
 }
-// An output may lie where an input of codes as wide lies: a thread reads groups before it writes them, and nobody else reads them.
+// An output may overlay an input with codes of the same width: a thread reads groups before it
+// writes them, and no other thread reads them.
 template <Code kFirst, Code kSecond, Code kOut, int kLeaves, int kNorms, bool kRelu>
 __global__ void __launch_bounds__(kQuickThreads,
                                   forward_blocks<kLeaves, kNorms>(kFirst != kOut || kSecond != kOut))
@@ -68,7 +69,8 @@ __global__ void __launch_bounds__(kQuickThreads,
   report_inputs(a);
 }
 
-// Calls `function` with the codes of the first input, of the second and of the result. Of two inputs one has the result's.
+// Calls `function` with the codes of the first input, the second input and the result. If there are
+// two inputs, one has the result's code.
 template <int kLeaves, typename Function>
 bool with_codes(Code first, Code second, Code out, const Function& function) {
   if (first == out && second == out) {

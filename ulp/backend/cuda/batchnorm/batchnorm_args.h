@@ -1,5 +1,5 @@
-// What the kernels of batchnorm.h are given, worked out from a call, and what all of them do at their beginning and end. Only for
-// files that are compiled as kernels.
+// Arguments of the kernels of batchnorm.h, derived from a call, and what all kernels do at their
+// beginning and end. Only for files compiled as kernels.
 #pragma once
 
 #include "ulp/backend/cuda/batchnorm/batchnorm_codes.h"
@@ -9,16 +9,17 @@ namespace ulp::cuda {
 inline constexpr uint32_t kQuickThreads = 256;  // of a block
 inline constexpr uint32_t kMostQuickChannels = 1024;
 
-// Whether codes of `codec` are those of a type.
+// The hardware type that codes of `codec` match.
 inline Code code_of(const QuickCodec& codec, uint32_t bits) {
   const CodecSpec& spec = codec.spec;
   if (!codec.short_in || !codec.short_out || spec.sign_shift != static_cast<int32_t>(bits) - 1)
     return Code::none;
   if (bits == 16 && spec.man == 7 && spec.emin == -126 && spec.max_code == 0x7F7F) return Code::bf16;
-  // Powers of two between numbers and the type's that keep both far from fp32's ends.
+  // The power of two between the values and the type's must keep both far from fp32's limits.
   if (bits == 8 && spec.man == 3 && spec.emin >= -46 && spec.emin <= 34) return Code::e4;
   if (bits == 8 && spec.man == 2 && spec.emin == -14) return Code::e5;
-  // Room above the largest number for 2^23 spacings, and a lift whose inverse is a normal number too.
+  // Needs room above the largest value for 2^23 spacings, and a lift whose inverse is a normal
+  // number too.
   if (bits == 16 && spec.man >= 7 && spec.max_code == 0x7FFF && codec.lift <= 0x1p126f &&
       decode_scalar(spec, spec.max_code) < kQuickLimit)
     return Code::wide;
@@ -30,21 +31,22 @@ inline Code code_of(const Leaf& leaf) {
   const Code code = code_of(stored.codec, stored.bits);
   return code == Code::bf16 && !leaf.same ? Code::none : code;
 }
-// Of a value that is rounded to nearest-even.
+// The same for a value rounded to nearest even.
 inline Code code_of(const Rounder& rounder) {
   if (!rounder.on || !rounder.quick) return Code::none;
   return code_of(rounder.codec, static_cast<uint32_t>(rounder.codec.spec.sign_shift) + 1);
 }
 inline bool writes_plain(const WriteView& view) { return view.stored.kind == Stored::plain && !view.sums; }
 
-// The choice of a kernel by a code: `function` is called with the one of kCodes that it is. False where it is none of them, or the
-// function says so.
+// Selects a kernel by code: calls `function` with whichever of kCodes it is. False if it is none of
+// them, or if the function returns false.
 template <Code... kCodes, typename Function>
 bool choose_code(Code code, const Function& function) {
   return ((code == kCodes && function.template operator()<kCodes>()) || ...);
 }
 
-// The same with the codes of gradients and of what forward kept, in the pairs that kernels are compiled for.
+// The same for the codes of a gradient and of a tensor saved for backward, in the pairs that
+// kernels are compiled for.
 template <typename Function>
 bool with_pair(Code grad, Code kept, const Function& function) {
   return choose_code<Code::bf16, Code::e5, Code::wide>(grad, [&]<Code kGrad> {
@@ -60,7 +62,7 @@ bool with_pair(Code grad, Code kept, const Function& function) {
   });
 }
 
-// What e4 needs beside the type's numbers.
+// The factor from the hardware type's e4 values to the format's.
 inline float lift_of(const QuickCodec& codec) {
   if (codec.spec.man != 3) return 1;
   return bits_float(static_cast<uint32_t>(codec.spec.emin + 6 + 127) << 23);
@@ -90,7 +92,7 @@ inline CodeTarget target_of(const Rounder& rounder, EncodeStats* stats) {
   return made;
 }
 
-// An input that has a number for each channel: fp32, and for a weight rounded to its operand's format.
+// A per-channel input: fp32; a weight is rounded to its operand format.
 struct ChannelInput {
   const float* data;
   EncodeStats* stats;
@@ -109,7 +111,7 @@ struct ChannelInput {
   }
   __device__ float at(uint32_t c) const;
 };
-// Not inlined, so that kernels stay small.
+// Not inlined, to keep kernels small.
 [[maybe_unused]] __attribute__((noinline)) static __device__ float round_apart(const QuickCodec& codec,
                                                                                float x) {
   return bits_float(decode_quick(codec, encode_even(codec, float_bits(x)).code));
@@ -118,7 +120,7 @@ __device__ inline float ChannelInput::at(uint32_t c) const {
   const float x = data[c];
   return rounds ? round_apart(operand, x) : x;
 }
-// Reports what rounding an input did. For all threads of one block.
+// Reports the range events of rounding an input. Called by all threads of one block.
 [[maybe_unused]] __attribute__((noinline)) static __device__ void report_channels(const ChannelInput& input,
                                                                                   uint32_t channels) {
   if (!input.rounds || input.stats == nullptr) return;
@@ -135,11 +137,12 @@ inline const float* floats_of(const ReadView& view) {
   return reinterpret_cast<const float*>(view.stored.codes);
 }
 
-// Where threads are: thread q of `threads` takes groups q, q + threads ...; a multiple of the groups of a row of channels.
+// How threads are distributed: thread q of `threads` takes groups q, q + threads, ... `threads` is
+// a multiple of the groups in a row of channels.
 struct Course {
   uint32_t groups, threads, active, period;
 
-  // False where channels are not whole groups, or are too many.
+  // False if channels are no multiple of a group, or too many.
   bool take(uint64_t elements, uint64_t channels, uint32_t blocks_at_once) {
     if (elements % kGroup != 0 || channels % kGroup != 0 || channels > kMostQuickChannels ||
         elements / kGroup >= 1u << 30)
@@ -154,10 +157,11 @@ struct Course {
   uint32_t blocks() const { return threads / active; }
 };
 
-// The group itself, or the last one instead of none: loads that always happen keep no older number alive.
+// The group, or the last one if it is beyond the end. An unconditional load does not keep an older
+// value alive in its register.
 __device__ inline uint32_t nearest(uint32_t group, uint32_t end) { return group < end ? group : end - 1; }
 
-// Reports what the block's threads saw. All kCount must come here, once.
+// Reports what the block's threads counted. All kCount threads must call it, once.
 template <int n, uint32_t kCount = kQuickThreads>
 __device__ inline void report_all(const Within (&seen)[n], EncodeStats* const (&stats)[n]) {
   __shared__ uint32_t warps[n][2][kCount / 32];
@@ -187,7 +191,7 @@ __device__ inline void report_all(const Within (&seen)[n], EncodeStats* const (&
   }
 }
 
-// Eight neighbouring values of shared memory.
+// Eight neighbouring values from shared memory.
 __device__ inline void take_eight(const float* at, float (&x)[8]) {
   const float4 low = reinterpret_cast<const float4*>(at)[0], high = reinterpret_cast<const float4*>(at)[1];
   x[0] = low.x, x[1] = low.y, x[2] = low.z, x[3] = low.w;

@@ -1,5 +1,6 @@
-// Groups of eight numbers as packed codes: converted, masked and compared two or four at a time as they lie. The processor's own types are
-// converted by its instructions, which are spelled out for the CPU. Only for files that are compiled as kernels.
+// Groups of eight values as packed codes: converted, masked and compared two or four at a time.
+// Hardware types use the GPU's conversion instructions, which are written out for the CPU. Only for
+// files compiled as kernels.
 #pragma once
 
 #include "ulp/backend/cuda/batchnorm/batchnorm.h"
@@ -8,7 +9,7 @@
 
 namespace ulp::cuda {
 
-// Whether codes have 16 bits; else 8.
+// True if codes have 16 bits, else 8.
 template <Code kCode>
 inline constexpr bool kHalves = kCode == Code::bf16 || kCode == Code::wide;
 template <Code kCode>
@@ -53,7 +54,7 @@ __device__ inline uint32_t code_at(const Packed<kCode>& packed, int i) {
 }
 
 #if defined(__CUDA_ARCH__)
-// The processor's instructions.
+// The GPU's instructions.
 template <Code kCode>
 __device__ inline void unpack_two(uint32_t codes, float& low, float& high) {
   uint32_t halves;
@@ -82,13 +83,14 @@ __device__ inline uint32_t pack_two(float low, float high) {
     return codes;
   }
 }
-// All ones where a half is a number of bf16 above 0.
+// All ones in each half that is a bf16 number above 0.
 __device__ inline uint32_t positive_halves(uint32_t word) {
   const uint32_t zero = 0;
   return __hgt2_mask(reinterpret_cast<const __nv_bfloat162&>(word),
                      reinterpret_cast<const __nv_bfloat162&>(zero));
 }
-// Bytes filled with the signs of others: nibble 8 + i stands for byte i's, 12 + i for that of the second word.
+// Fills bytes with the sign of others: nibble 8 + i selects the sign of byte i, 12 + i that of the
+// second word's byte i.
 template <uint32_t kChosen>
 __device__ inline uint32_t fill_signs(uint32_t word, uint32_t second = 0) {
   uint32_t made;
@@ -139,27 +141,29 @@ inline uint32_t larger_halves(uint32_t a, uint32_t b) {
 }
 #endif
 
-// How codes become numbers. Of e4 `lift` is what the type's numbers are multiplied by. Of wide a code goes from the top of a register
-// by `shift` to its place in a number, where `mask` has the bits that belong there; the rest is `lift`.
+// How codes become values. e4: `lift` multiplies the hardware type's values. wide: a code moves
+// from the top of a register down by `shift` to its place in an fp32 pattern, `mask` selects its
+// bits there, and `lift` supplies the missing exponent.
 struct Reading {
   float lift;
   uint32_t shift, mask;
 };
 
-// How numbers are written. Of wide 2^23 spacings of the binade of pattern p are p + many, or `least` where that is more.
+// How values are written. wide: the pattern of 2^23 spacings at a value with exponent pattern p is
+// p + many, or `least` if that is larger.
 struct CodeTarget {
   Reading reading;
   float drop;  // 1 / lift
   uint32_t many, least;
-  bool wide;           // or else e4, where the kernel is not told
-  float limit;         // up to here numbers become codes that the type has too
-  float vanishing;     // numbers up to here become 0
+  bool wide;           // else e4; used if the kernel's template does not say
+  float limit;         // values up to here become codes that the hardware type has too
+  float vanishing;     // values up to here become 0
   EncodeStats* stats;  // null: not reported
-  QuickCodec codec;    // for what is beyond
+  QuickCodec codec;    // for values beyond the limit
 };
 
-// The numbers of a group, of e4 those of the type. Codes that are no numbers there come out as infinities or NaN, of which arithmetic
-// makes no number again.
+// The values of a group; for e4 the hardware type's. Codes that the type has no number for become
+// infinity or NaN, and arithmetic does not turn those into numbers again.
 template <Code kCode>
 __device__ inline void unpack_units(const Packed<kCode>& packed, const Reading& reading, float (&x)[8]) {
 #pragma unroll
@@ -168,7 +172,7 @@ __device__ inline void unpack_units(const Packed<kCode>& packed, const Reading& 
       x[2 * i] = bits_float(packed.word[i] << 16);
       x[2 * i + 1] = bits_float(packed.word[i] & 0xFFFF0000u);
     } else if constexpr (kCode == Code::wide) {
-      // The sign stays above; what it fills and what comes from the neighbour are masked.
+      // The sign stays on top; the mask removes its copies and the neighbour's bits.
 #pragma unroll
       for (int k = 0; k < 2; ++k) {
         const auto top = static_cast<int32_t>(k == 0 ? packed.word[i] << 16 : packed.word[i]);
@@ -179,7 +183,7 @@ __device__ inline void unpack_units(const Packed<kCode>& packed, const Reading& 
     }
   }
 }
-// Those of the format.
+// The values of a group in the format itself.
 template <Code kCode>
 __device__ inline void unpack(const Packed<kCode>& packed, const Reading& reading, float (&x)[8]) {
   unpack_units<kCode>(packed, reading, x);
@@ -189,22 +193,24 @@ __device__ inline void unpack(const Packed<kCode>& packed, const Reading& readin
   }
 }
 
-// |x| up to the limit of a `wide` target, rounded to nearest-even. 2^23 spacings, added and taken away again, leave a whole number of
-// them; below the smallest normal number its spacings.
+// |x| up to the limit of a `wide` target, rounded to nearest even. Adding and subtracting 2^23
+// spacings leaves a whole number of spacings; below the smallest normal value, of that value's
+// spacings.
 __device__ inline float round_wide(const CodeTarget& target, float x) {
   const uint32_t own = (float_bits(x) & 0x7F800000u) + target.many;
   const float many = bits_float(own > target.least ? own : target.least);
   return (fabsf(x) + many) - many;
 }
 
-// The codes of two magnitudes, low and high. A number of the format, less the lift, is its code and zeros below it.
+// The codes of two magnitudes, low and high. A value of the format divided by the lift is a pattern
+// of the code with zeros below it.
 __device__ inline uint32_t wide_codes(const CodeTarget& target, float low, float high) {
   const uint32_t first = float_bits(round_wide(target, low) * target.drop);
   const uint32_t second = float_bits(round_wide(target, high) * target.drop);
   return first >> (16 - target.reading.shift) | second << target.reading.shift;
 }
 
-// The codes of numbers up to a CodeTarget's limit, rounded to nearest-even.
+// The codes of values up to the target's limit, rounded to nearest even.
 template <Code kCode>
 __device__ inline Packed<kCode> pack(const float (&x)[8], const CodeTarget& target) {
   Packed<kCode> made;
@@ -230,7 +236,7 @@ __device__ inline Packed<kCode> pack(const float (&x)[8], const CodeTarget& targ
   return made;
 }
 
-// Numbers up to the limit, rounded as if they were stored. kCode none: e4 or wide, as the target says.
+// Rounds values up to the limit as if they were stored. kCode none: e4 or wide, as the target says.
 template <Code kCode>
 __device__ inline void round_within(const CodeTarget& target, float (&x)[8]) {
   if constexpr (kCode == Code::none) {
@@ -249,7 +255,7 @@ __device__ inline void round_within(const CodeTarget& target, float (&x)[8]) {
   }
 }
 
-// The same of an activation: codes above 0 stay, others become 0.
+// pack() of a ReLU: codes above 0 stay, others become 0.
 template <Code kCode>
 __device__ inline Packed<kCode> pack_relu(const float (&x)[8], const CodeTarget& target) {
   if constexpr (kCode == Code::wide) {
@@ -270,7 +276,7 @@ __device__ inline Packed<kCode> pack_relu(const float (&x)[8], const CodeTarget&
   }
 }
 
-// Codes stay where `out` is above 0. But for bf16 all codes of `out` are numbers.
+// Keeps codes where `out` is above 0. Except for bf16, all codes of `out` must be numbers.
 template <Code kCode, Code kOut>
 __device__ inline void keep_positive(Packed<kCode>& packed, const Packed<kOut>& out) {
   if constexpr (kOut == Code::bf16) {
@@ -278,7 +284,7 @@ __device__ inline void keep_positive(Packed<kCode>& packed, const Packed<kOut>& 
 #pragma unroll
     for (int i = 0; i < 4; ++i) packed.word[i] &= positive_halves(out.word[i]);
   } else {
-    // The sign's place of a code says whether it is above 0.
+    // A code's sign position becomes 1 if it is above 0.
     constexpr uint32_t kRest = kHalves<kOut> ? 0x7FFF7FFFu : 0x7F7F7F7Fu;
     uint32_t above[kWordsOf<kOut>];
 #pragma unroll
@@ -300,7 +306,8 @@ __device__ inline void keep_positive(Packed<kCode>& packed, const Packed<kOut>& 
   }
 }
 
-// The largest of the magnitudes' codes; 8-bit ones are followed by those of neighbours. kSigned: there may be signs.
+// The largest code of the magnitudes; 8-bit codes have a neighbour's bits below them. kSigned:
+// codes may have signs.
 template <Code kCode, bool kSigned>
 __device__ inline uint32_t most_of(uint32_t before, const Packed<kCode>& packed) {
   uint32_t most = before;
@@ -315,19 +322,19 @@ __device__ inline uint32_t most_of(uint32_t before, const Packed<kCode>& packed)
   }
   return most;
 }
-// From what most_of gathered to one code.
+// Reduces what most_of accumulated to one code.
 template <Code kCode>
 __device__ inline uint32_t most_code(uint32_t most) {
   const uint32_t low = most & 0xFFFFu, high = most >> 16, code = low > high ? low : high;
   return kHalves<kCode> ? code : code >> 8;
 }
 
-// The pattern of the number that a code up to the largest is.
+// The fp32 pattern of a code's value, for codes up to the largest.
 __device__ inline uint32_t number_of(const QuickCodec& codec, uint32_t code) {
   return float_bits(bits_float(code << codec.shift) * codec.lift);
 }
 
-// The smallest magnitude; NaN are passed over.
+// The smallest magnitude; NaN is ignored.
 __device__ inline float smallest_of(const float (&x)[8]) {
   float least = fminf(fabsf(x[0]), fabsf(x[1]));
 #pragma unroll
@@ -335,16 +342,16 @@ __device__ inline float smallest_of(const float (&x)[8]) {
   return least;
 }
 
-// What a thread saw of a tensor in groups within the limit.
+// What a thread counted of a tensor in groups within the limit.
 struct Within {
-  uint32_t underflow = 0, amax = 0;  // the last is an fp32 pattern
+  uint32_t underflow = 0, amax = 0;  // amax is an fp32 pattern
 
   __device__ void add(uint32_t vanished, float most) {
     underflow += vanished;
     amax = float_bits(most) > amax ? float_bits(most) : amax;
   }
 };
-// How many of a group become 0 without being 0. Few groups have any.
+// How many values of a group become 0 without being 0. Few groups have any.
 __device__ inline uint32_t vanishing_in(const CodeTarget& target, const float (&x)[8]) {
   uint32_t count = 0;
   if (smallest_of(x) <= target.vanishing) {
@@ -355,8 +362,8 @@ __device__ inline uint32_t vanishing_in(const CodeTarget& target, const float (&
   return count;
 }
 
-// Reports at once what was seen in a group that goes the long way. Neighbours that go it too report together: in a tensor that
-// overflows everywhere a word for each would wait for all others.
+// Reports a slow-path group at once. Active lanes of a warp report together: in a tensor that
+// overflows everywhere, one atomic per group would wait for all others.
 __device__ inline void report_now(const RangeCount& seen, EncodeStats* stats) {
   if (stats == nullptr) return;
 #if defined(__CUDA_ARCH__)
@@ -364,7 +371,7 @@ __device__ inline void report_now(const RangeCount& seen, EncodeStats* stats) {
   const uint32_t sums[3] = {__reduce_add_sync(here, seen.overflow), __reduce_add_sync(here, seen.underflow),
                             __reduce_add_sync(here, seen.nan)};
   const uint32_t most = __reduce_max_sync(here, seen.amax);
-  if ((here & ((1u << threadIdx.x % 32) - 1)) != 0) return;  // one below reports
+  if ((here & ((1u << threadIdx.x % 32) - 1)) != 0) return;  // a lower lane reports
 #else
   const uint32_t sums[3] = {seen.overflow, seen.underflow, seen.nan}, most = seen.amax;
 #endif
@@ -375,11 +382,11 @@ __device__ inline void report_now(const RangeCount& seen, EncodeStats* stats) {
     if (sums[i] != 0) atomicAdd(counts[i], static_cast<unsigned long long>(sums[i]));
   }
   auto* amax = reinterpret_cast<unsigned int*>(&stats->amax);
-  // It only grows: what is there already need not be written again.
+  // The maximum only grows: no atomic is needed if it is large enough already.
   if (most > *static_cast<volatile unsigned int*>(amax)) atomicMax(amax, static_cast<unsigned int>(most));
 }
 
-// One number the long way, as what it is stored as: a code, and a number again.
+// The slow path for one value: its code, and the value of that code.
 __device__ inline uint32_t code_long(const QuickCodec& codec, float x, RangeCount& seen) {
   const Encoded made = encode_even(codec, float_bits(x));
   seen.add(made, float_bits(x));

@@ -1,12 +1,12 @@
-// Batch norm with what follows it in forward: what its kernels are given and what they do with a group. Only for files that are compiled as
-// kernels.
+// Batch norm in forward with the operators fused after it: kernel arguments and the work on one
+// group. Only for files compiled as kernels.
 #pragma once
 
 #include "ulp/backend/cuda/batchnorm/batchnorm_args.h"
 
 namespace ulp::cuda {
 
-// Channel values of a norm in shared memory: mean, scale and beta of channels, `stride` of each.
+// A norm's channel values in shared memory: mean, scale and beta, `stride` of each.
 struct Norm {
   ChannelInput gamma, beta;
   const float *mean, *variance;
@@ -22,7 +22,7 @@ struct Norm {
   }
 };
 
-// kNorms of the kLeaves inputs are normalised, the first ones; two are added.
+// The first kNorms of the kLeaves inputs are normalised; two inputs are added.
 template <int kLeaves, int kNorms>
 struct ForwardArgs {
   Course course;
@@ -31,14 +31,15 @@ struct ForwardArgs {
   Reading reading[kLeaves];
   QuickCodec codec[kLeaves];
   Norm norm[kNorms];
-  CodeTarget norm_target[kNorms];  // where the norm is not the last that is rounded: of the sum
-  CodeTarget target;               // of what is rounded last
+  CodeTarget norm_target[kNorms];  // of the norms that are rounded before the addition
+  CodeTarget target;               // of the last rounding
   EncodeStats* relu_stats;
   uint8_t* out;
 };
 
-// kFirst, kSecond: of the inputs; where there is one, it is both. kOut: of the result, and of the sum.
-// A group in which something is special, element by element as the general kernels do.
+// The slow path for a group with a special value: element by element, as the general kernels do.
+// kFirst, kSecond: codes of the inputs; a single input is both. kOut: code of the result and of the
+// sum.
 template <Code kFirst, Code kSecond, Code kOut, int kLeaves, int kNorms, bool kRelu>
 __attribute__((noinline)) static __device__ void forward_long(const ForwardArgs<kLeaves, kNorms>& a,
                                                               const float* tile, uint32_t stride,
@@ -74,13 +75,14 @@ __attribute__((noinline)) static __device__ void forward_long(const ForwardArgs<
   if constexpr (kRelu) report_now(relu, a.relu_stats);
 }
 
-// What a thread saw: the norms where they are added to something, what is rounded last, the activation.
+// What a thread counted: norms that are added to something, the last rounding, the activation.
 struct ForwardSeen {
   Within part[4];
   uint32_t most_relu = 0;
 };
 
-// A group whose codes are `first` and `second`, of channels with these values, which are in `tile` too.
+// Processes a group with codes `first` and `second`. The channel values are in registers, and in
+// `tile` too.
 template <Code kFirst, Code kSecond, Code kOut, int kLeaves, int kNorms, bool kRelu>
 __device__ inline void forward_group(const ForwardArgs<kLeaves, kNorms>& a, const float* tile,
                                      uint32_t stride, uint32_t g, uint32_t channel,
@@ -137,7 +139,7 @@ __device__ inline void forward_group(const ForwardArgs<kLeaves, kNorms>& a, cons
   store_packed<kOut>(a.out, g, made);
 }
 
-// For all threads of a block, once.
+// Called by all threads of a block, once.
 template <Code kOut, int kLeaves, int kNorms, bool kRelu, uint32_t kCount>
 __device__ inline void report_forward(const ForwardArgs<kLeaves, kNorms>& a, ForwardSeen& seen) {
   if constexpr (kRelu) seen.part[3].amax = number_of(a.target.codec, most_code<kOut>(seen.most_relu));
@@ -147,7 +149,8 @@ __device__ inline void report_forward(const ForwardArgs<kLeaves, kNorms>& a, For
   report_all<4, kCount>(seen.part, stats);
 }
 
-// What rounding the norms' inputs did: the first blocks report one each. For all threads of a block, once.
+// Range events of rounding the norms' inputs: the first blocks report one input each. Called by all
+// threads of a block, once.
 template <int kLeaves, int kNorms>
 __device__ inline void report_inputs(const ForwardArgs<kLeaves, kNorms>& a) {
 #pragma unroll
@@ -157,17 +160,18 @@ __device__ inline void report_inputs(const ForwardArgs<kLeaves, kNorms>& a) {
   }
 }
 
-// Of a processor at once. mixed: of several codes.
+// Resident blocks per multiprocessor. mixed: inputs and output have different codes.
 template <int kLeaves, int kNorms>
 constexpr uint32_t forward_blocks(bool mixed) {
   return kLeaves == 1 ? (mixed ? 3 : 4) : kNorms == 1 ? 3 : 2;
 }
 
-// What a call's kernel is given. kBegin: the input that is normalised first. False where these kernels cannot.
+// Fills in the kernel's arguments. kBegin: the input that is normalised first. False if these
+// kernels do not support the call.
 template <int kLeaves, int kNorms, bool kRelu, int kBegin>
 bool take_forward(const FusedCall& call, ForwardArgs<kLeaves, kNorms>& a) {
   const auto leaf = [&](int i) -> const Leaf& { return call.leaf[(i + kBegin) % kLeaves]; };
-  // Stages: the norms, the sum, the activation. The last one's rounder is the call's.
+  // Stages: the norms, the sum, the activation. The last stage's rounder is the call's.
   constexpr int kStages = kNorms + (kLeaves > 1 ? 1 : 0) + (kRelu ? 1 : 0);
   const auto rounder = [&](int i) -> const Rounder& {
     return i + 1 == kStages ? call.rounder : call.stage[i].rounder;
@@ -180,11 +184,11 @@ bool take_forward(const FusedCall& call, ForwardArgs<kLeaves, kNorms>& a) {
   if (!writes_plain(call.out[0]) ||
       !a.course.take(call.elements, call.channels, forward_blocks<kLeaves, kNorms>(mixed)))
     return false;
-  constexpr int kLast = kStages - (kRelu ? 2 : 1);  // that is rounded
+  constexpr int kLast = kStages - (kRelu ? 2 : 1);  // the last stage that rounds
   if (code_of(rounder(kLast)) != out) return false;
   if (kRelu && !(call.rounder.exact && call.rounder.codec == rounder(kLast).codec)) return false;
   if (kLeaves > 1) {
-    // Kernels of one code round norms to that, others to e4 or wide.
+    // Kernels with a single code round norms to that; mixed ones to e4 or wide.
     for (int i = 0; i < kNorms; ++i) {
       const Code norm = code_of(rounder(i));
       if (mixed ? norm != Code::e4 && norm != Code::wide : norm != out) return false;

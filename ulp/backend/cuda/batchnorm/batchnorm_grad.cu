@@ -1,4 +1,4 @@
-// Gradients of activations and of batch norms with activations.
+// Gradients of activations, and of batch norms through activations.
 #include "ulp/backend/cuda/batchnorm/batchnorm_grad.h"
 
 namespace ulp::cuda {
@@ -6,7 +6,7 @@ namespace {
 
 namespace el = ulp::elementwise;
 
-// Groups on their way.
+// Groups whose loads are in flight at once.
 template <Code kGrad, Code kMask, Code kKept, bool kMasked>
 constexpr int grad_at_once() {
   return kWordsOf<kGrad> + kWordsOf<kKept> + (kMasked ? kWordsOf<kMask> : 0) > 6 ? 2 : 4;
@@ -68,7 +68,8 @@ __global__ void __launch_bounds__(kQuickThreads, kGradBlocks)
   if (blockIdx.x == 0) report_channels(a.gamma, a.channels);
 }
 
-// Calls `function` with the codes of the gradient, the activation, what was normalised and the result.
+// Calls `function` with the codes of the gradient, the activation, the normalised input and the
+// result.
 template <bool kMasked, typename Function>
 bool with_codes(Code grad, Code mask, Code kept, Code out, const Function& function) {
   if (grad == out && mask == kept) {
@@ -77,14 +78,14 @@ bool with_codes(Code grad, Code mask, Code kept, Code out, const Function& funct
     });
   }
   if constexpr (kMasked) {
-    // An activation of 16 bits over a norm of 8, or the other way round.
+    // A 16-bit activation over an 8-bit norm, or the other way round.
     if (grad != Code::e5 || out != Code::e5) return false;
     if (mask == Code::e4 && kept == Code::wide)
       return function.template operator()<Code::e5, Code::e4, Code::wide, Code::e5>();
     if (mask == Code::wide && kept == Code::e4)
       return function.template operator()<Code::e5, Code::wide, Code::e4, Code::e5>();
   } else {
-    // From a sum of other codes than those of its addend.
+    // The gradient of a sum whose code differs from its addend's.
     if (grad == Code::wide && kept == Code::e4 && out == Code::e5)
       return function.template operator()<Code::wide, Code::e4, Code::e4, Code::e5>();
     if (grad == Code::e5 && kept == Code::wide && out == Code::wide)
@@ -107,20 +108,20 @@ bool launch_norm_grad(const FusedCall& call, Stream stream) {
                              });
 }
 
-// Gradients are copied where the activation is above 0, kSum: the sum of two of them.
+// Copies gradients where the activation is above 0; kSum: copies the sum of two gradients.
 template <bool kSum>
 struct ReluGradArgs {
   Course course;
   const uint8_t *dout[kSum ? 2 : 1], *mask;
   Reading reading[kSum ? 2 : 1];
   QuickCodec codec[kSum ? 2 : 1], mask_codec;
-  uint32_t top;    // above this code are no numbers
-  CodeTarget sum;  // of two
+  uint32_t top;    // codes above it are no numbers
+  CodeTarget sum;  // of the two gradients
   CodeTarget target;
   uint8_t* out;
 };
 
-// kFirst, kSecond: of the gradients; where there is one, it is both, and the result's kOut too.
+// kFirst, kSecond: codes of the gradients; a single gradient is both, and also the result's kOut.
 template <Code kFirst, Code kSecond, Code kOut, Code kMask, bool kSum>
 __attribute__((noinline)) static __device__ void relu_grad_long(const ReluGradArgs<kSum>& a, uint32_t group) {
   RangeCount summed, made;
@@ -237,7 +238,7 @@ bool launch_relu_grad(const FusedCall& call, Stream stream) {
     });
   }
   if constexpr (kSum) {
-    // One of the two from a sum of other codes.
+    // One of the two comes from a sum with another code.
     if (first == Code::e5 && second == Code::wide && out == Code::e5 && above == Code::e4)
       return run.template operator()<Code::e5, Code::wide, Code::e5, Code::e4>();
     if (first == Code::wide && second == Code::e5 && out == Code::e5 && above == Code::e4)

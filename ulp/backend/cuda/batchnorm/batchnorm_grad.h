@@ -1,5 +1,5 @@
-// The gradient of a batch norm, also behind an activation: what its kernels are given and what they do with a group. Only for files that are
-// compiled as kernels.
+// The gradient of batch norm, alone or through an activation: kernel arguments and the work on one
+// group. Only for files compiled as kernels.
 #pragma once
 
 #include "ulp/backend/cuda/batchnorm/batchnorm_args.h"
@@ -23,10 +23,11 @@ struct NormGradArgs {
   uint8_t* out;
 };
 
-// Channel values in shared memory: mean, inverse, scale, and the two sums' means.
+// Channel values in shared memory: mean, inverse, scale, and the means of the two sums.
 inline constexpr uint32_t kGradValues = 5;
 
-// kGrad, kMask, kKept: of the inputs; without an activation kMask is kKept. kOut: of the result.
+// kGrad, kMask, kKept: codes of the inputs; without an activation kMask is kKept. kOut: code of the
+// result.
 template <Code kGrad, Code kMask, Code kKept, Code kOut, bool kMasked>
 __attribute__((noinline)) static __device__ void norm_grad_long(const NormGradArgs& a, const float* tile,
                                                                 uint32_t stride, uint32_t group,
@@ -49,7 +50,8 @@ __attribute__((noinline)) static __device__ void norm_grad_long(const NormGradAr
   report_now(made, a.target.stats);
 }
 
-// A group whose codes are `dout`, masked already, and `kept`, of channels with these values, which are in `tile` too.
+// Processes a group with codes `dout`, already masked, and `kept`. The channel values are in
+// registers, and in `tile` too.
 template <Code kGrad, Code kMask, Code kKept, Code kOut, bool kMasked>
 __device__ inline void norm_grad_group(const NormGradArgs& a, const float* tile, uint32_t stride, uint32_t g,
                                        uint32_t channel, const Packed<kGrad>& dout, const Packed<kKept>& kept,
@@ -74,7 +76,7 @@ __device__ inline void norm_grad_group(const NormGradArgs& a, const float* tile,
 
 inline constexpr uint32_t kGradBlocks = 2;
 
-// What a call's kernel is given. False where these kernels cannot.
+// Fills in the kernel's arguments. False if these kernels do not support the call.
 template <bool kMasked>
 bool take_norm_grad(const FusedCall& call, NormGradArgs& a) {
   const Leaf &dout = call.leaf[0], &mask = call.leaf[kMasked ? 1 : 0], &x = call.leaf[kMasked ? 2 : 1];

@@ -9,14 +9,15 @@ namespace {
 
 constexpr uint32_t kWide = SliceCourse::kWidest * kGroup;  // channels of a slice, at most
 constexpr uint32_t kScratch = kSums * kSumThreads * sizeof(float);
-constexpr size_t kMostShared = 208 << 10;  // of a block, beside what every kernel has
+constexpr size_t kMostShared = 208 << 10;  // of a block, beyond what every kernel uses
 
-// By ticket and slice: how many blocks came to the middle. When all have, the topmost bit is another one and the rest is 0 again.
+// Arrival counters, by ticket and slice. When all blocks have arrived, the topmost bit flips and
+// the rest is 0 again.
 constexpr uint32_t kTickets = 256, kTurn = 0x80000000u;
 __device__ uint32_t arrived[kTickets][SliceCourse::kMostSlices];
 
-// A kernel's two parts. On a GPU a launch is both; emulated blocks run one after the other, so there each part is a launch, and the
-// second loads again what the first would have kept.
+// The two halves of a kernel. On a GPU one launch runs both. Emulated blocks run one after the
+// other, so there each half is a launch, and the second loads again what the first would have kept.
 enum Part : uint32_t { kBoth, kFirstPart, kSecondPart };
 __device__ inline bool runs(uint32_t launched, Part part) {
 #if defined(__CUDA_ARCH__)
@@ -26,7 +27,8 @@ __device__ inline bool runs(uint32_t launched, Part part) {
 #endif
 }
 
-// Until all blocks of the slice have written their rows; `meanwhile` is done before that is waited for. All threads of the block must come here.
+// Grid barrier: waits until all blocks of the slice have written their rows; runs `meanwhile`
+// before waiting. All threads of the block must call it.
 template <typename Work>
 __device__ inline void wait_for_rows(const SumArgs& a, uint32_t row, uint32_t slice, const Work& meanwhile) {
   uint32_t* const count = &arrived[a.ticket % kTickets][slice];
@@ -45,7 +47,7 @@ __device__ inline void wait_for_rows(const SumArgs& a, uint32_t row, uint32_t sl
   __syncthreads();
 }
 
-// Codes of a group on their way from memory to shared memory, for the thread that asks for them and waits.
+// Starts the copy of a group's codes to shared memory; the same thread waits for it.
 template <Code kCode>
 __device__ inline void fetch(uint8_t* to, uint32_t place, const uint8_t* codes, uint32_t group) {
 #if defined(__CUDA_ARCH__)
@@ -66,7 +68,7 @@ __device__ inline void end_batch() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
-// Until all batches but the last n are there.
+// Waits until all copy batches but the last n have arrived.
 template <int n>
 __device__ inline void wait_for_batches() {
 #if defined(__CUDA_ARCH__)
@@ -74,7 +76,8 @@ __device__ inline void wait_for_batches() {
 #endif
 }
 
-// Where a thread is: it has the groups `group`, group + step ... below `end`, which it keeps at places threadIdx.x, threadIdx.x + kSumThreads ...
+// A thread's share: groups `group`, group + step, ... below `end`, kept at places threadIdx.x,
+// threadIdx.x + kSumThreads, ...
 struct Standing {
   uint32_t row, slice, side, group, step, end;
 
@@ -127,7 +130,8 @@ __global__ void __launch_bounds__(kSumThreads, kLeaves == 1 ? 2 : 1)
   if constexpr (kLeaves > 1) fetch_some(added, a.forward.in[1], 0, a.depth);
   if (here.first())
     choose_pivots<kCode>(a.sums, here.slice * course.width + here.side, pivots + here.side * kGroup);
-  const uint32_t wide = course.width * kGroup, c = here.slice * wide + threadIdx.x;  // of the first threads
+  // Of the first threads.
+  const uint32_t wide = course.width * kGroup, c = here.slice * wide + threadIdx.x;
   if (threadIdx.x < wide) {
     tile[wide + threadIdx.x] = a.forward.norm[0].gamma.at(c);
     tile[2 * wide + threadIdx.x] = a.forward.norm[0].beta.at(c);
@@ -191,11 +195,11 @@ struct JoinedGrad {
   SumArgs sums;
   NormGradArgs grad;
   uint32_t depth;
-  uint32_t room;  // bytes of the mask, and of scratch afterwards
+  uint32_t room;  // bytes for the mask, afterwards for scratch
   Part part;
 };
 
-// The mask is of the codes of what was normalised, the result of those of the gradient.
+// The mask has the code of the normalised input, the result that of the gradient.
 template <Code kGrad, Code kKept, bool kMasked>
 __global__ void __launch_bounds__(kSumThreads, 1) run_joined_grad(const __grid_constant__ JoinedGrad a) {
   ULP_SHARED(uint8_t, memory);
@@ -216,7 +220,8 @@ __global__ void __launch_bounds__(kSumThreads, 1) run_joined_grad(const __grid_c
   };
   fetch_some(0, half);
   fetch_some(half, a.depth);
-  const uint32_t wide = course.width * kGroup, c = here.slice * wide + threadIdx.x;  // of the first threads
+  // Of the first threads.
+  const uint32_t wide = course.width * kGroup, c = here.slice * wide + threadIdx.x;
   if (threadIdx.x < wide) {
     tile[threadIdx.x] = a.grad.mean[c];
     tile[wide + threadIdx.x] = a.grad.variance[c];
@@ -257,7 +262,7 @@ __global__ void __launch_bounds__(kSumThreads, 1) run_joined_grad(const __grid_c
   sum(0, half);
   wait_for_batches<0>();
   sum(half, a.depth);
-  if constexpr (kMasked) __syncthreads();  // nobody needs the mask any more
+  if constexpr (kMasked) __syncthreads();  // the mask is no longer needed
   if (runs(a.part, kFirstPart)) {
     join_threads(a.sums, scratch, first, second);
     wait_for_rows(a.sums, here.row, here.slice, [&] {
@@ -286,13 +291,13 @@ __global__ void __launch_bounds__(kSumThreads, 1) run_joined_grad(const __grid_c
   for (uint32_t k = 0; k < kGradValues; ++k) take_eight(tile + k * wide + channel, value[k]);
   Within seen[2];
   for (uint32_t k = 0; here.at(k) < here.end; ++k) {
-    uint32_t unwatched = 0;  // the sums have seen the mask's results
+    uint32_t unwatched = 0;  // unused: the sums have counted the masked gradients
     norm_grad_group<kGrad, kKept, kKept, kGrad, kMasked>(
         a.grad, tile, wide, here.at(k), channel, load_packed<kGrad>(dout, here.place(k)),
         load_packed<kKept>(kept, here.place(k)), value, false, seen[0], unwatched);
   }
   if constexpr (kMasked) {
-    // A code's place in the order of numbers is its own.
+    // The order of codes is the order of their values.
     seen[1].amax = number_of(a.sums.masked, most_code<kGrad>(most_masked));
   }
   EncodeStats* const stats[2] = {a.grad.target.stats, kMasked ? a.sums.masked_stats : nullptr};
@@ -300,8 +305,9 @@ __global__ void __launch_bounds__(kSumThreads, 1) run_joined_grad(const __grid_c
 }
 
 #if defined(__CUDACC__)
-// Whether the GPU has a processor for each block, and keeps them for it: where processes share it block by block (MPS), two of these kernels
-// could wait for each other for ever. Where there is no GPU, as if it were the one that grids are made for.
+// Whether every block can have a multiprocessor, exclusively: if processes share the GPU block by
+// block (MPS), two of these kernels could deadlock. Without a GPU, assumes the one that grids are
+// sized for.
 template <typename Kernel>
 bool fits(Kernel* kernel, const Grid& grid) {
   int device = 0, processors = 0, shared = 0, each = 0;
@@ -315,12 +321,12 @@ bool fits(Kernel* kernel, const Grid& grid) {
                                                                grid.shared) == cudaSuccess &&
                  cudaDeviceGetAttribute(&shared, cudaDevAttrMpsEnabled, device) == cudaSuccess &&
                  shared == 0 && each > 0 && grid.blocks <= static_cast<uint32_t>(processors));
-  cudaGetLastError();  // what is declined is no error of the next launch
+  cudaGetLastError();  // clears the error: declining must not fail the next launch
   return fit;
 }
 #endif
 
-// The kernel, if each block can have a processor of its own.
+// Launches the kernel if each block can have a multiprocessor.
 template <auto kKernel, typename Args>
 bool start(const Grid& grid, Args& a, bool only_asks, Stream stream) {
   if (grid.blocks > kProcessors || grid.shared > kMostShared) return false;
@@ -356,7 +362,7 @@ bool join_forward(const FusedCall& first, const FusedCall& second, bool only_ask
   if (!same_shape(first, second) || !take_stats(first, a.sums) ||
       !take_forward<kLeaves, 1, kRelu, kBegin>(second, a.forward))
     return false;
-  // Not over what all blocks choose pivots from.
+  // The output must not overlay the tensor from which all blocks choose pivots.
   if (!same_tensors(a.sums, a.forward.norm[0].mean, a.forward.norm[0].variance) ||
       a.forward.in[0] != a.sums.x || a.forward.out == a.sums.x || code_of(second.rounder) != code ||
       code_of(second.leaf[kLeaves - 1 - kBegin]) != code)
@@ -380,7 +386,7 @@ bool join_grad(const FusedCall& first, const FusedCall& second, bool only_asks, 
       a.grad.x != a.sums.x || a.grad.mean != a.sums.mean || a.grad.variance != a.sums.variance ||
       code_of(second.rounder) != grad)
     return false;
-  // What the mask leaves is reported with the sums.
+  // The masked gradient is reported with the sums.
   if (kMasked &&
       (a.grad.mask != a.sums.mask || code_of(first.leaf[1]) != kept || a.grad.masked.stats != nullptr))
     return false;

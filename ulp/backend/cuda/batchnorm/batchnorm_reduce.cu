@@ -1,17 +1,17 @@
-// Batch norm's reductions in one launch. Each thread sums eight channels over its pixels in fp32; a block's threads are joined to a row of
-// partial results; the last block of a slice to finish joins the rows, at last in double. All in an order that depends on the
-// shape alone.
+// Batch norm's reductions in one launch. Each thread sums eight channels over its pixels in fp32. A
+// block combines its threads' sums into a row of partial results. The last block of a slice to
+// finish combines the rows, finally in double. The order depends on the shape alone.
 #include "ulp/backend/cuda/batchnorm/batchnorm_reduce.h"
 
 namespace ulp::cuda {
 namespace {
 
-// Blocks of a slice that came to their end. The last one leaves 0 again. Reductions of one stream follow one another; others may
-// not share a ticket at a time.
+// Counts of finished blocks per slice. The last block resets its count to 0. Reductions on one
+// stream run one after the other; concurrent ones must not share a ticket.
 constexpr uint32_t kTickets = 256;
 __device__ uint32_t finished[kTickets][SliceCourse::kMostSlices];
 
-// Whether this block is the last of its slice. All threads of the block must come here.
+// Whether this block is the last of its slice. All threads of the block must call it.
 __device__ inline bool is_last(const SumArgs& a) {
   __shared__ bool last;
   __syncthreads();
@@ -25,13 +25,13 @@ __device__ inline bool is_last(const SumArgs& a) {
   return last;
 }
 
-// The rows of a slice, by its last block.
+// Combines the rows of a slice, in its last block.
 template <bool kMoments>
 __device__ inline void write_sums(const SumArgs& a, float* shared, const float* pivots) {
   const uint32_t slice = blockIdx.x - a.course.by_slices(blockIdx.x) * a.course.slices;
   const uint32_t wide = a.course.width * kGroup;
   const uint32_t c = slice * wide + threadIdx.x;  // of the first threads
-  // What is needed last comes along with the rows.
+  // Loads what is needed last together with the rows.
   float before[2] = {}, variance = 0, made[2];
   uint32_t micro_batch = 0;
   if (threadIdx.x < wide) {
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(kSumThreads, 2) run_sums(const __grid_constant
   const bool last = is_last(a);
   if constexpr (kMasked) {
     if (a.masked_stats != nullptr && threadIdx.x / 32 == kSumThreads / 32 - 1) {
-      // A code's place in the order of numbers is its own.
+      // The order of codes is the order of their values.
       const uint32_t all = warp_max(threadIdx.x % 32 < kSumThreads / 32 ? most[threadIdx.x % 32] : 0);
       if (threadIdx.x % 32 == 0 && all != 0)
         atomicMax(reinterpret_cast<unsigned int*>(&a.masked_stats->amax),
@@ -182,7 +182,7 @@ bool launch_sums(const FusedCall& call, Stream stream) {
                      [&]<Code kGrad, Code kKept> { return run.template operator()<kGrad, kKept, kKept>(); });
   }
   if constexpr (kMasked) {
-    // An activation of 16 bits over a norm of 8, or the other way round.
+    // A 16-bit activation over an 8-bit norm, or the other way round.
     return choose_code<Code::e5, Code::wide>(grad, [&]<Code kGrad> {
       if (above == Code::e4 && kept == Code::wide)
         return run.template operator()<kGrad, Code::e4, Code::wide>();

@@ -1,5 +1,5 @@
-// Batch norm's reductions: what their kernels are given, and how the sums of threads and of blocks are joined. All in an order that depends on
-// the shape alone. Only for files that are compiled as kernels.
+// Batch norm's reductions: kernel arguments, and how the sums of threads and of blocks are
+// combined. The order depends on the shape alone. Only for files compiled as kernels.
 #pragma once
 
 #include "ulp/backend/cuda/batchnorm/batchnorm_args.h"
@@ -7,7 +7,7 @@
 namespace ulp::cuda {
 
 inline constexpr uint32_t kSumThreads = SliceCourse::kThreads;
-// Numbers that a thread sums: two of each channel. In joins each has a warp.
+// Values that a thread sums: two per channel. In the combining steps each has a warp.
 inline constexpr uint32_t kSums = 2 * kGroup;
 static_assert(kSumThreads == 32 * kSums);
 
@@ -15,7 +15,7 @@ struct ChannelOutput {
   float* data;
   bool sums, adds;
 
-  // before: what is there, if anything is added to it.
+  // before: the present value, if the result is added to it.
   __device__ void write(uint32_t c, uint32_t micro_batch, float before, float made) const {
     data[c] = sums && (adds || micro_batch > 0) ? before + made : made;
   }
@@ -29,8 +29,8 @@ struct SumArgs {
   Reading dout_reading, x_reading;
   QuickCodec dout_codec, x_codec, masked;
   EncodeStats* masked_stats;  // of the activation's gradient, which is not stored
-  uint32_t top;               // codes above it are no numbers, or not for the processor
-  float lift, drop;           // of x where it is e4, and 1 / lift
+  uint32_t top;               // codes above it are no numbers, or not the hardware's
+  float lift, drop;           // of x if it is e4, and 1 / lift
   double share;               // of a pixel: 1 / pixels
   const float *mean, *variance;
   float epsilon;
@@ -45,7 +45,8 @@ __device__ inline float4 load_fresh(const float4* at) {
   return *at;
 #endif
 }
-// Adds to a count of blocks and returns what was there; what others of the grid wrote before they came here is seen by who finds that they did.
+// Adds to a count of blocks and returns the previous value. A thread that sees other blocks' counts
+// also sees what they wrote before counting.
 __device__ inline uint32_t count_up(uint32_t* at, uint32_t more) {
 #if defined(__CUDA_ARCH__)
   uint32_t before;
@@ -59,7 +60,7 @@ __device__ inline uint32_t count_up(uint32_t* at, uint32_t more) {
 #endif
 }
 
-// Sums over lanes that are whole multiples of the width apart, for the first lanes.
+// Sums over lanes that are multiples of the width apart; the first lanes get the result.
 template <typename T>
 __device__ inline T join_lanes(T mine, uint32_t lane, const SliceCourse& course) {
   for (uint32_t lanes = course.by_width(32); lanes > 1;) {
@@ -71,7 +72,8 @@ __device__ inline T join_lanes(T mine, uint32_t lane, const SliceCourse& course)
   return mine;
 }
 
-// The sums of a block's threads: to a row of partial results. `shared` has room for those of all threads.
+// Combines the sums of a block's threads into a row of partial results. `shared` has room for the
+// sums of all threads.
 __device__ inline void join_threads(const SumArgs& a, float* shared, const float (&first)[8],
                                     const float (&second)[8]) {
   const SliceCourse& course = a.course;
@@ -98,8 +100,8 @@ __device__ inline void join_threads(const SumArgs& a, float* shared, const float
     a.partial[((uint64_t{slice} * course.rows + row) * kSums + warp) * course.width + lane] = mine;
 }
 
-// The rows of a slice. The block's first threads get the two numbers of their channel of the slice. `shared` as above; pivots: of the
-// slice's channels; variance: of the thread's own.
+// Combines the rows of a slice. The block's first threads get the two values of their channel.
+// `shared` as above; pivots: of the slice's channels; variance: of the thread's own channel.
 template <bool kMoments>
 __device__ inline void join_rows(const SumArgs& a, float* shared, const float* pivots, float variance,
                                  float (&made)[2]) {
@@ -107,7 +109,7 @@ __device__ inline void join_rows(const SumArgs& a, float* shared, const float* p
   const SliceCourse& course = a.course;
   const uint32_t slice = blockIdx.x - course.by_slices(blockIdx.x) * course.slices;
   const uint32_t wide = course.width * kGroup;
-  // Four neighbours to a thread, and every so manieth row.
+  // A thread takes four neighbouring columns and every `parts`-th row.
   const uint32_t columns = kSums / 4 * course.width, parts = course.by_width(kSumThreads / (kSums / 4)),
                  part = course.by_width(threadIdx.x / (kSums / 4));
   const float4* from = reinterpret_cast<const float4*>(a.partial) + uint64_t{slice} * course.rows * columns +
@@ -156,7 +158,7 @@ __device__ inline void join_rows(const SumArgs& a, float* shared, const float* p
   for (int i = 0; i < 2; ++i) made[i] = settle_nan(static_cast<float>(number[i]));
 }
 
-// Whether some code means something else to the processor.
+// Whether a code means something else to the hardware.
 template <Code kCode>
 __device__ inline bool misread(const Packed<kCode>& packed) {
   if constexpr (kHalves<kCode>) return false;
@@ -166,7 +168,7 @@ __device__ inline bool misread(const Packed<kCode>& packed) {
   for (int i = 0; i < kWordsOf<kCode>; ++i) any |= (packed.word[i] & 0x7F7F7F7Fu) + kBeyond;
   return (any & 0x80808080u) != 0;
 }
-// What a group of such codes is, times `drop`.
+// The values of a group with such codes, times `drop`.
 template <Code kCode>
 __device__ inline void unpack_long(const QuickCodec& codec, const Packed<kCode>& packed, float drop,
                                    float (&x)[8]) {
@@ -180,7 +182,7 @@ __device__ inline void unpack_any(const QuickCodec& codec, const Reading& readin
   if (misread<kCode>(packed)) unpack_long<kCode>(codec, packed, drop, x);
 }
 
-// The activation's gradient where a code is no number: rounded as if it were stored.
+// The activation's gradient if a code is no number: rounded as if it were stored.
 template <Code kCode>
 __device__ inline void round_masked(const SumArgs& a, const Packed<kCode>& packed, float (&x)[8]) {
   RangeCount seen;
@@ -192,14 +194,16 @@ __device__ inline void round_masked(const SumArgs& a, const Packed<kCode>& packe
   report_now(seen, a.masked_stats);
 }
 
-// Numbers on their way.
+// Groups whose loads are in flight at once.
 template <Code kGrad, Code kMask, Code kKept, bool kMasked>
 constexpr int sums_at_once() {
   return kWordsOf<kGrad> + kWordsOf<kKept> + (kMasked ? kWordsOf<kMask> : 0) > (kMasked ? 6 : 8) ? 1 : 2;
 }
 
-// A number near a slice's channels, for the block's first threads to work out: squares of distances from it are small. The mean of some
-// pixels, with as few bits as the pixels have, so that most distances are exact; but nothing that would carry sums out of range.
+// Pivots: a value near each of the slice's channels, computed by the block's first threads, so that
+// squared distances from it are small. It is the mean of some pixels, with as few mantissa bits as
+// the pixels have, so that most distances are exact. Values that would carry sums out of range are
+// not used.
 template <Code kCode>
 __device__ inline void choose_pivots(const SumArgs& a, uint32_t side, float* pivots) {
   constexpr uint32_t kSome = 4;
@@ -214,7 +218,8 @@ __device__ inline void choose_pivots(const SumArgs& a, uint32_t side, float* piv
 #pragma unroll
   for (uint32_t k = 0; k < kSome; ++k) {
     float x[8];
-    unpack_units<kCode>(raw[k], a.x_reading, x);  // where a code is misread, another number does as well
+    // A misread code gives another pivot, which does as well.
+    unpack_units<kCode>(raw[k], a.x_reading, x);
 #pragma unroll
     for (int i = 0; i < 8; ++i) sum[i] += x[i];
   }
@@ -237,7 +242,7 @@ inline bool take_outputs(const FusedCall& call, SumArgs& a) {
   return true;
 }
 
-// What a call's kernel is given. False where these kernels cannot.
+// Fills in the kernel's arguments. False if these kernels do not support the call.
 inline bool take_stats(const FusedCall& call, SumArgs& a) {
   if (code_of(call.leaf[0]) == Code::none || !take_outputs(call, a) ||
       !a.course.take(call.elements, call.channels))
@@ -251,7 +256,7 @@ inline bool take_stats(const FusedCall& call, SumArgs& a) {
   return true;
 }
 
-// kMasked: behind an activation.
+// kMasked: through an activation.
 template <bool kMasked>
 bool take_norm_sums(const FusedCall& call, SumArgs& a) {
   const Leaf &dout = call.leaf[0], &mask = call.leaf[kMasked ? 1 : 0], &x = call.leaf[kMasked ? 2 : 1];

@@ -1,4 +1,4 @@
-// Running statistics of batch norm, and layer norm.
+// Tasks for norm.h: running statistics of batch norm, and layer norm.
 #include "ulp/backend/cuda/batchnorm/norm.h"
 
 #include "ulp/backend/cuda/access/decode_around.h"
@@ -8,7 +8,7 @@
 namespace ulp::cuda {
 namespace {
 
-// Any number of batch norms.
+// Running statistics of any number of batch norms.
 Track factors_of(const Problem& problem, const Node& node) {
   const double momentum = node.attrs.real("momentum");
   Track track{};
@@ -44,7 +44,7 @@ class BatchTrackTask : public Task {
   std::vector<Track> tracks_;
 };
 
-// Statistics in formats of their own, one by one.
+// Statistics with storage formats of their own, one by one.
 class StoredTrackTask : public Task {
  public:
   explicit StoredTrackTask(const Problem& problem) {
@@ -86,7 +86,7 @@ std::string takes_stored_tracks(const Problem& problem) {
   return takes_no_inlined(problem);
 }
 
-// What forward keeps is fp32 in every plan; running statistics are in most.
+// Values saved for backward are fp32 in every plan; running statistics are in most.
 std::string why_not_fp32(const Problem& problem) {
   for (const NodeId root : problem.roots) {
     const Node& node = problem.graph()[root];

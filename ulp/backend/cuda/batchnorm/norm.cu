@@ -9,9 +9,9 @@ namespace {
 struct Tracks {
   Track track[kMostTracks];
 };
-static_assert(sizeof(Tracks) <= 4096);  // what a launch takes everywhere
+static_assert(sizeof(Tracks) <= 4096);  // the parameter limit of every GPU
 
-// A block to a batch norm.
+// One block per batch norm.
 __global__ void track_all(Tracks tracks) {
   const Track& t = tracks.track[blockIdx.x];
   for (uint32_t c = threadIdx.x; c < t.channels; c += blockDim.x) {
@@ -21,7 +21,7 @@ __global__ void track_all(Tracks tracks) {
   }
 }
 
-// A thread to a group.
+// One thread per group.
 __global__ void track_groups(StoredView running, WriteView out, const float* now, Track factors,
                              bool unbiased, const StepState* state) {
   RangeCount seen;
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kRowThreads)
       const double mean =
           warp_sum_of(s.channels, [&](uint64_t i) { return static_cast<double>(load_one(x, first + i)); }) /
           n;
-      // The mean first, then the squares of what is left: no cancellation.
+      // First the mean, then the squares of the differences: no cancellation.
       const double variance = warp_sum_of(s.channels,
                                           [&](uint64_t i) {
                                             const double rest = load_one(x, first + i) - mean;
@@ -90,7 +90,8 @@ __global__ void __launch_bounds__(kRowThreads)
   report(seen_variance, variance_out.stats);
 }
 
-// With u = (x - mean) inv and g = dout gamma: dx = inv (g - mean of g - u (mean of g u)), means over the row.
+// With u = (x - mean) inv and g = dout gamma: dx = inv (g - mean(g) - u mean(g u)), means over the
+// row.
 struct GradMeans {
   double mean, inv, g, gu;
 };
@@ -124,7 +125,7 @@ __global__ void __launch_bounds__(kRowThreads)
   report(seen, dx.stats);
 }
 
-// A block to eight channels: its threads share the rows, and their sums are added in order.
+// One block per eight channels: its threads share the rows, and their sums are added in order.
 constexpr uint32_t kRowShares = 32;
 
 __global__ void __launch_bounds__(kRowShares* kGroup)

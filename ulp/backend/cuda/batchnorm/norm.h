@@ -9,7 +9,8 @@
 
 namespace ulp::cuda {
 
-// The running statistics of one batch norm and what a batch adds to them (ulp/backend/elementwise.h), all fp32.
+// The running statistics of one batch norm and a batch's contribution (ulp/backend/elementwise.h),
+// all fp32.
 struct Track {
   const float *mean, *variance;  // of the batch
   float *running_mean, *running_variance;
@@ -18,15 +19,17 @@ struct Track {
 };
 inline constexpr size_t kMostTracks = 64;
 
-// Of so many batch norms, in one launch for each kMostTracks of them.
+// Updates `count` batch norms, kMostTracks per launch.
 void batch_track(const Track* tracks, size_t count, Stream stream);
 
-// One running statistic that is stored in a format of its own: read, moved and written where it was. `now` is the batch's.
+// One running statistic with a storage format of its own: read, updated and written in place. `now`
+// is the batch's value.
 void track_stored(const StoredView& running, const WriteView& out, const float* now, const Track& factors,
                   bool unbiased, const StepState* state, Stream stream);
 
-// Rows of `channels` elements. Sums are double; the mean and variance that are written are rounded, those that the output is made
-// of are not. What belongs to channels or to rows is fp32.
+// Layer norm of rows of `channels` elements. Sums are double. The mean and variance that are
+// written are rounded; the output is computed from the unrounded ones. Per-channel and per-row
+// tensors are fp32.
 struct LayerShape {
   uint64_t rows;
   uint32_t channels;

@@ -1,4 +1,4 @@
-// The tasks of conv_simt.h, and how their work is cut.
+// Tasks for conv_simt.h, and the choice of their tiling.
 #include "ulp/backend/cuda/conv/conv_simt.h"
 
 #include <fmt/format.h>
@@ -27,10 +27,10 @@ uint32_t conv_simt_processors() {
 
 uint32_t quotient_up(uint32_t n, uint32_t divisor) { return (n + divisor - 1) / divisor; }
 
-// ---- what it costs ----
+// ---- cost model ----
 
-// The time of a tile's chunk, in chunks of 128 by 128 on a processor that has all the warps it can, by counts of instructions; warps of
-// a block, and how many blocks a processor has.
+// The time of a tile's chunk, relative to a chunk of 128 by 128 on a fully occupied multiprocessor,
+// from instruction counts; the warps of a block; and the resident blocks per multiprocessor.
 struct Candidate {
   ConvSimtTile tile;
   double chunk;
@@ -38,29 +38,30 @@ struct Candidate {
 };
 constexpr Candidate kCandidates[] = {
     {ConvSimtTile::wide, 1, 8, 2}, {ConvSimtTile::narrow, 0.52, 4, 4}, {ConvSimtTile::slim, 0.34, 4, 5}};
-// In the same measure: starting and ending a block; a kernel that adds pieces, and bytes that it or those who write them move.
+// In the same unit: starting and ending a block; the split-K reduction kernel; and the bytes that
+// it and the writers of pieces move per unit.
 constexpr double kBlock = 3, kJoin = 5, kJoinedBytes = 2e6;
 
 struct Amount {
   uint64_t tiles = 0;  // of all parts
   uint64_t work = 0;   // their chunks
-  uint64_t most = 0;   // of one
+  uint64_t most = 0;   // chunks of the largest tile
   uint64_t elements = 0;
 };
 
-// In so many pieces.
+// The cost with this many pieces.
 double cost(const Candidate& candidate, const Amount& amount, uint32_t pieces, uint32_t processors) {
   const double each =
       (static_cast<double>(amount.work) / static_cast<double>(amount.tiles) / pieces + kBlock) *
       candidate.chunk;
-  // Of a processor that has the most; the last of its blocks have fewer beside them.
+  // For the multiprocessor with most blocks; its last blocks run with fewer others.
   const uint64_t blocks = (amount.tiles * pieces + processors - 1) / processors;
   const uint64_t rest = blocks % candidate.resident, warps = rest * candidate.warps;
   const double slower =
       warps == 0 ? 1 : (static_cast<double>(warps) + 3) / static_cast<double>(warps) * 16 / 19;
   const double time =
       each * (static_cast<double>(blocks - rest) + static_cast<double>(rest) * std::max(slower, 1.0));
-  // No sooner than the largest of parts.
+  // Not shorter than the largest part.
   const double longest = (static_cast<double>(amount.most) / pieces + kBlock) * candidate.chunk *
                          std::min<double>(static_cast<double>(blocks), candidate.resident);
   const double joined =
@@ -68,7 +69,7 @@ double cost(const Candidate& candidate, const Amount& amount, uint32_t pieces, u
   return std::max(time, longest) + joined;
 }
 
-// `amount_of` says how much there is to do with a tile.
+// `amount_of` tells the amount of work with a tile.
 template <typename AmountOf>
 ConvSimtTiling choose(const AmountOf& amount_of, uint32_t processors, size_t workspace,
                       std::optional<ConvSimtTile> only) {
@@ -94,10 +95,10 @@ ConvSimtTiling choose(const AmountOf& amount_of, uint32_t processors, size_t wor
 
 enum class Kind { forward, grad_input, grad_weight };
 
-// What kernels take, and what they are; or why not.
+// What the kernels take, or why not.
 struct Described {
   IgemmConv conv;
-  std::string unit;  // and why it is that
+  std::string unit;  // the unit and the reason for it
 };
 
 template <Kind kind>
@@ -151,7 +152,7 @@ std::string describe(const Problem& problem, Described& made) {
   return describe_operands<kind>(problem, made.unit);
 }
 
-// A call of either kind, its pieces where there are several, and the result.
+// A call of either kind, its pieces if there are several, and the result.
 template <Kind kind>
 class ConvSimtTask : public Task {
   static constexpr bool kWeights = kind == Kind::grad_weight;
@@ -174,7 +175,7 @@ class ConvSimtTask : public Task {
     complete(call_);
     joined_ = call_.tiling.pieces > 1 || !result_.direct();
     if (joined_) {
-      // Groups of eight are read, also where the last one is not whole.
+      // Groups of eight are read, even if the last one is incomplete.
       Workspace book;
       parts_ = book.book(call_.tiling.pieces * elements() + kGroup);
       workspace_ = book.bytes();
@@ -207,7 +208,7 @@ class ConvSimtTask : public Task {
 
   Operand a_, b_;
   Result result_;
-  Call call_;  // but for where things lie
+  Call call_;  // without addresses
   bool joined_ = false;
   size_t parts_ = 0;
   std::string note_;
@@ -250,7 +251,7 @@ ConvSimtCall conv_simt_call(std::span<const IgemmPart> parts, uint32_t weight_ta
     part.tap_chunks = quotient_up(part.shape.in_c, kSimtDepth);
     part.chunks = part.shape.taps() * part.tap_chunks;
   }
-  // Blocks that take long come first.
+  // Blocks with most work come first.
   std::stable_sort(call.part, call.part + call.parts,
                    [](const ConvSimtPart& a, const ConvSimtPart& b) { return a.chunks > b.chunks; });
   return call;
@@ -298,7 +299,7 @@ ConvSimtTiling choose_tiling(const ConvSimtGrad& call, uint32_t processors, size
 
 void complete(ConvSimtCall& call) {
   call.column_tiles = quotient_up(call.out_c, tile_columns(call.tiling.tile));
-  // The largest part has no piece without chunks.
+  // The largest part has no empty piece.
   const uint32_t chunks = std::max(call.part[0].chunks, 1u);
   call.tiling.pieces = quotient_up(chunks, quotient_up(chunks, call.tiling.pieces));
   call.blocks = 0;

@@ -9,19 +9,21 @@ namespace ulp::cuda {
 namespace {
 
 constexpr uint32_t kDepth = kSimtDepth, kQuad = kSimtQuad;
-constexpr uint32_t kRowQuads = kDepth / kQuad;  // of a row whose elements lie along the depth
-constexpr uint32_t kNone = 0xFFFFFFFFu;         // no place in a tensor
-constexpr int32_t kFar = -(1 << 30);            // a row or column that no tap brings into an image
+// Of a row whose elements are contiguous along the depth.
+constexpr uint32_t kRowQuads = kDepth / kQuad;
+constexpr uint32_t kNone = 0xFFFFFFFFu;  // no position in a tensor
+constexpr int32_t kFar = -(1 << 30);     // a row or column that no tap moves into an image
 
-// Warps have 32 rows and 8 * each columns, their lanes 4 by 8. In shared memory rows and columns of the operands lie side by side for
-// each step of the depth, and 4 more words: so two quads along the depth, written word by word, go to banks 16 apart.
+// A warp has 32 rows and 8 * each columns, its lanes are 4 by 8. In shared memory the operands'
+// rows and columns are contiguous for each step of the depth, padded by 4 words: so two quads along
+// the depth, written word by word, go to banks 16 apart.
 template <uint32_t kColumns, uint32_t kWarps, uint32_t kEach, uint32_t kResident>
 struct Tile {
   static constexpr uint32_t rows = kSimtRows, columns = kColumns, each = kEach;
   static constexpr uint32_t threads = 32 * kWarps, resident = kResident;
   static constexpr uint32_t warp_rows = 32, warp_columns = 8 * each;
   static constexpr uint32_t row_stride = rows + 4, column_stride = columns + 4;
-  // Quads that a thread brings; the last threads may have none of the columns'.
+  // Quads that a thread loads; the last threads may have none of the columns'.
   static constexpr uint32_t row_quads = rows * kRowQuads / threads;
   static constexpr uint32_t column_quads = (columns * kRowQuads + threads - 1) / threads;
   static_assert(rows / warp_rows * (columns / warp_columns) == kWarps);
@@ -31,7 +33,7 @@ using Slim = Tile<32, 4, 4, 5>;
 using Narrow = Tile<64, 4, 8, 4>;
 using Wide = Tile<128, 8, 8, 2>;
 
-// Zeros where it is not there; without a branch, which would hold up the loads after it.
+// Zeros if `there` is false. Without a branch, which would delay the loads after it.
 __device__ __forceinline__ float4 load_quad(const float* from, uint32_t at, bool there) {
 #if defined(__CUDACC__)
   float4 quad;
@@ -53,7 +55,7 @@ __device__ __forceinline__ float4 load_quad(const float* from, uint32_t at, bool
 #endif
 }
 
-// Quads to shared memory: of elements that follow each other along the depth, or along the tile.
+// Stores quads to shared memory: of elements contiguous along the depth, or along the tile.
 template <bool kAlong, uint32_t kWidth, uint32_t kThreadCount, uint32_t kQuads>
 __device__ __forceinline__ void put(const float4 (&quads)[kQuads], float* shared) {
   constexpr uint32_t stride = kWidth + 4;
@@ -73,7 +75,8 @@ __device__ __forceinline__ void put(const float4 (&quads)[kQuads], float* shared
   }
 }
 
-// Pixels moved by taps, along the channels, and the taps' matrices.
+// Operands of forward and input gradient: pixels moved by taps, along the channels, and the taps'
+// matrices.
 template <typename T, bool kGradient>
 class TapSource {
  public:
@@ -137,7 +140,7 @@ class TapSource {
   }
 
  private:
-  // To the tap.
+  // Moves to the current tap.
   __device__ __forceinline__ void seek() {
     const int32_t down = part_.shape.row[tap_row_], right = part_.shape.column[tap_column_];
     const int32_t moved = down * static_cast<int32_t>(call_.in_w) + right;
@@ -156,13 +159,16 @@ class TapSource {
   const ConvSimtCall& call_;
   const ConvSimtPart& part_;
   uint32_t tap_row_, tap_column_, channel_;
-  uint32_t matrix_ = 0;                                              // where the tap's begins
+  // Where the tap's matrix begins.
+  uint32_t matrix_ = 0;
   int32_t y_[T::row_quads], x_[T::row_quads], pixel_[T::row_quads];  // of results, without a tap
-  uint32_t at_[T::row_quads] = {};                                   // with it, of its first channel
+  // With the tap, at its first channel.
+  uint32_t at_[T::row_quads] = {};
   uint32_t weight_[T::column_quads];
 };
 
-// What lies under the window of a pixel that comes out, and the pixel's gradient, along the channels.
+// Operands of the weight gradient: the input under the window of an output pixel, and the pixel's
+// gradient, along the channels.
 template <typename T>
 class PixelSource {
  public:
@@ -173,7 +179,7 @@ class PixelSource {
       : call_(call), first_(first), last_(last) {
     static_assert(T::threads % (T::rows / kQuad) == 0);
     const IgemmShape& shape = call.shape;
-    // The same tap and channel of all of the thread's quads.
+    // All of the thread's quads have the same tap and channel.
     const uint32_t row = row_tile * T::rows + threadIdx.x % (T::rows / kQuad) * kQuad;
     const uint32_t tap = row / shape.in_c;
     there_ = tap < shape.taps();
@@ -241,7 +247,7 @@ class PixelSource {
 
  private:
   static constexpr uint32_t kAcross = T::columns / kQuad;
-  // Of the chunk.
+  // A quad's row in the chunk.
   static __device__ __forceinline__ uint32_t row_of(uint32_t i) {
     return (threadIdx.x + i * T::threads) / (T::rows / kQuad);
   }
@@ -250,14 +256,15 @@ class PixelSource {
   uint32_t first_, last_;  // pixels
   bool there_;
   uint32_t channel_;
-  int32_t bottom_, end_;  // where the window is behind the last pixel of a column, of a row
+  int32_t bottom_, end_;  // where the window has passed the last pixel of a column, of a row
   int32_t y_[T::row_quads], x_[T::row_quads];
   uint32_t image_[T::row_quads];
   uint32_t grad_[T::column_quads], moved_ = 0;
 };
 
-// Which rows and columns of its tile a thread sums for: quads, half a warp's tile apart. Lanes are placed such that of each four, two
-// read the same rows and two the same columns, and a half of a warp reads four quads of either.
+// Which rows and columns of its tile a thread sums: quads, half a warp's tile apart. Lanes are
+// placed such that of each four, two read the same rows and two the same columns, and half a warp
+// reads four quads of either operand.
 template <typename T>
 struct Place {
   uint32_t row, column;
@@ -317,7 +324,7 @@ __device__ __forceinline__ void multiply(Source& source, uint32_t chunks, const 
       }
     }
     if (!more) break;
-    // Of the other buffer all have read what they need: they have met since.
+    // All threads have finished reading the other buffer: they passed a barrier since.
     write(buffer ^ 1);
     __syncthreads();
   }
@@ -373,7 +380,7 @@ __global__ void __launch_bounds__(T::threads, T::resident) pixels_kernel(ULP_TAB
   PixelSource<T> source(call, row_tile, column_tile, first, first + pixels);
   multiply<T>(source, (pixels + kDepth - 1) / kDepth, place, sums);
 
-  // Rows follow each other in memory.
+  // Rows are contiguous in memory.
   const uint32_t width = call.shape.taps() * call.shape.in_c;
   float* out = call.out + uint64_t{piece} * call.elements();
 #pragma unroll

@@ -1,5 +1,5 @@
-// The tasks of depthwise.h. Tensors of which no vectors can be read or written (odd widths, split storage,
-// results in S2FP8) go through fp32 in the workspace.
+// Tasks for depthwise.h. Tensors that cannot be read or written by vectors (odd widths, split
+// storage, S2FP8 results) go through fp32 in the workspace.
 #include "ulp/backend/cuda/conv/depthwise.h"
 
 #include <limits>
@@ -46,7 +46,7 @@ std::string why_not(const Problem& problem) {
   return "";
 }
 
-// A tensor of the kernels that is read: its codes, or a decoded copy.
+// A tensor that a kernel reads: its codes, or a decoded copy.
 class Source {
  public:
   Source(const Problem& problem, TensorId id, Workspace& book) : operand_(problem, id) {
@@ -65,7 +65,7 @@ class Source {
                               void* convert_space) {
     StoredView view;
     view.elements = operand.elements();
-    // Kernels only read what they are given to read.
+    // Kernels only read through this view.
     view.codes = reinterpret_cast<uint8_t*>(const_cast<float*>(operand.all(context, space, convert_space)));
     return view;
   }
@@ -76,7 +76,8 @@ class Source {
   size_t space_ = 0;
 };
 
-// Weights and biases: in any storage, decoded before only where rounding looks at all of them.
+// Weights and biases in any storage; decoded first only if rounding needs a pass over the whole
+// tensor.
 class Taps {
  public:
   Taps(const Problem& problem, TensorId id, Workspace& book) : operand_(problem, id) {
@@ -94,7 +95,7 @@ class Taps {
   size_t space_ = 0;
 };
 
-// The image or its gradient that is written: in its codes, or in fp32 that is encoded afterwards.
+// The image or gradient that is written: as codes, or as fp32 that is encoded afterwards.
 class Sink {
  public:
   Sink(const Problem& problem, Workspace& book) : result_(problem, problem.root(), problem.root().out[0]) {
@@ -118,7 +119,7 @@ class Sink {
   size_t space_ = 0;
 };
 
-// Forward and the gradient of images.
+// Forward, and the gradient of images.
 template <bool forward>
 class ImageTask : public Task {
  public:

@@ -1,4 +1,4 @@
-// The images and their gradients.
+// Depthwise convolution: forward, and gradients of images.
 #include "ulp/backend/cuda/conv/depthwise_device.h"
 
 namespace ulp::cuda {
@@ -6,8 +6,8 @@ namespace {
 
 using namespace depthwise;
 
-// Columns of a strip: of outputs, and of the images below them. Fewer of wide codes, which take
-// registers before they are decoded too.
+// Columns of a strip: of outputs, and of the images under them. Fewer for wide codes, which occupy
+// registers before decoding too.
 template <int V, int B, int S>
 constexpr int strip_of() {
   return S == 1 && V * B < 8 ? 4 : 2;
@@ -17,8 +17,8 @@ constexpr int columns_of() {
   return (strip_of<V, B, S>() - 1) * S + 3;
 }
 
-// Adds a row of the image to the sums of Count rows of outputs, the i-th of which it meets with row First -
-// Step i of the kernel.
+// Adds a row of the image to the sums of Count output rows; it meets the i-th with kernel row First
+// - Step * i.
 template <int V, int B, int S, int First, int Count, int Step, int Slots>
 __device__ inline void add_row(const Depthwise& d, const StoredView& x, const Lens& lens, uint64_t image,
                                int row, int column, const float (&taps)[9][V],
@@ -62,7 +62,8 @@ __device__ inline void write_row(const WriteView& out, const StepState* state, u
   }
 }
 
-// Also the gradient of images with stride 1, which is a convolution with the turned kernel.
+// Also the gradient of images with stride 1, which is a convolution with the kernel rotated by 180
+// degrees (`turned`).
 template <int V, int B, int S>
 __global__ void __launch_bounds__(kThreads, 2)
     forward_three(Depthwise d, Cut cut, const StepState* state, StoredView x, ReadView weight, ReadView bias,
@@ -93,7 +94,7 @@ __global__ void __launch_bounds__(kThreads, 2)
                      own_bias, sums, seen);
       };
       if constexpr (S == 1) {
-        float sums[3][kStrip][V];  // of the rows of outputs above, beside and below a row of the image
+        float sums[3][kStrip][V];  // of the output rows above, at and below a row of the image
         clear_row<V>(sums[0]);
         clear_row<V>(sums[1]);
         clear_row<V>(sums[2]);
@@ -107,7 +108,7 @@ __global__ void __launch_bounds__(kThreads, 2)
           clear_row<V>(sums[2]);
         }
       } else {
-        float sums[2][kStrip][V];  // of a row of outputs and the next
+        float sums[2][kStrip][V];  // of an output row and the next
         clear_row<V>(sums[0]);
         add_row<V, B, S, 0, 1, 0>(d, x, lens, image, static_cast<int>(unit.first_row) * S - 1, column, taps,
                                   sums);
@@ -126,11 +127,11 @@ __global__ void __launch_bounds__(kThreads, 2)
   if (!out.stored.fp32) report(seen, out.stats);
 }
 
-// Columns of outputs of a strip; of the pixels below them as many sums as registers hold.
+// Output columns of a strip; as many pixel sums under them as fit registers.
 constexpr int spread_strip(uint32_t width) { return width == 4 ? 1 : 2; }
 
-// The gradient of images with stride 2. Output (a, b) lies over the pixels of rows 2a - 1, 2a and 2a + 1, and
-// of columns 2b - 1, 2b and 2b + 1.
+// The gradient of images with stride 2. Output (a, b) covers the pixels of rows 2a - 1, 2a and 2a +
+// 1, and of columns 2b - 1, 2b and 2b + 1.
 template <int V, int B>
 __global__ void __launch_bounds__(kThreads, 2)
     spread_three(Depthwise d, Cut cut, const StepState* state, StoredView dout, ReadView weight,
@@ -198,7 +199,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   if (!dx.stored.fp32) report(seen, dx.stats);
 }
 
-// From images (h, w) to (oh, ow); with `spread` these are dout and dx.
+// From images (h, w) to (oh, ow); with `spread`, from dout to dx.
 template <int V>
 __global__ void __launch_bounds__(kThreads)
     gather(Depthwise d, Cut cut, const StepState* state, StoredView x, ReadView weight, ReadView bias,

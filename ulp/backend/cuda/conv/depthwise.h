@@ -1,9 +1,10 @@
-// Convolutions of single channels, on stored codes. A thread owns up to four neighbouring channels: it has
-// their taps in registers and walks down strips of images, so that a pixel is decoded once for all rows that it
-// reaches.
+// Depthwise convolutions on stored codes. A thread owns up to four neighbouring channels: it keeps
+// their taps in registers and walks down strips of images, so that a pixel is decoded once for all
+// rows that it reaches.
 //
-// 3x3 with padding 1 and strides 1 and 2 has kernels of its own where channels are even, and between images of
-// bf16 with channels in fours quicker ones (depthwise_quick.h); all else goes pixel by pixel.
+// 3x3 kernels with padding 1 and stride 1 or 2 have their own kernels if channels are even; for
+// bf16 images with channels in multiples of four there are faster ones (depthwise_bf16.h).
+// Everything else is computed pixel by pixel.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +15,7 @@
 
 namespace ulp::cuda {
 
-// The extents; c of both sides.
+// Extents; c is the same for input and output.
 struct Depthwise {
   uint32_t n, h, w, c, oh, ow;
   uint32_t kh, kw;  // at most kDepthwiseKernel
@@ -22,13 +23,13 @@ struct Depthwise {
 };
 inline constexpr uint32_t kDepthwiseKernel = 7;
 
-// Images are such as reads_by_vectors and writes_by_vectors take; the weight and the bias lie in any storage
-// that can be read by groups, and their rounding is reported once.
+// Images must satisfy reads_by_vectors or writes_by_vectors. Weight and bias may have any storage
+// that can be read by groups; their rounding is reported once.
 void depthwise_forward(const Depthwise& conv, const StepState* state, const StoredView& x,
                        const ReadView& weight, const ReadView* bias, const WriteView& out, Stream stream);
 void depthwise_grad_input(const Depthwise& conv, const StepState* state, const StoredView& dout,
                           const ReadView& weight, const WriteView& dx, Stream stream);
-// Writes fp32. `partials` has room for depthwise_partials() doubles.
+// Writes fp32. `partials` must have room for depthwise_partials() doubles.
 size_t depthwise_partials(const Depthwise& conv);
 void depthwise_grad_weight(const Depthwise& conv, const StoredView& x, const StoredView& dout,
                            double* partials, float* dweight, Stream stream);

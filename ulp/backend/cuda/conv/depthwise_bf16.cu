@@ -1,4 +1,4 @@
-// The images and their gradients in few steps.
+// Depthwise convolution for bf16: forward, and gradients of images.
 #include "ulp/backend/cuda/conv/depthwise_bf16.h"
 
 namespace ulp::cuda {
@@ -7,11 +7,12 @@ namespace {
 using namespace depthwise;
 
 constexpr int V = kQuickWidth;
-constexpr int kStrip = 4;     // columns of outputs with stride 1
+constexpr int kStrip = 4;     // output columns with stride 1
 constexpr int kStripTwo = 2;  // with stride 2
-constexpr int kSpread = 2;    // of dout, over twice as many of dx
+constexpr int kSpread = 2;    // columns of dout, over twice as many of dx
 
-// No number up to here overflows; magnitudes above 0 whose patterns, doubled, are not above this become 0.
+// No value up to kLimit overflows. Nonzero magnitudes become 0 if twice their pattern is at most
+// kVanishing.
 constexpr uint32_t kLimit = kQuickLimit - 1, kVanishing = 0x10000u;
 
 struct Call {
@@ -21,18 +22,18 @@ struct Call {
   const StepState* state;
   StoredView in;
   ReadView weight, bias;
-  bool turned;  // the kernel
+  bool turned;  // rotated kernel
   bool spread;  // from dout to dx with stride 2
   WriteView out;
 };
 
-// What a thread saw of the numbers that it wrote. NaN stay in `most`.
+// What a thread counted of the values it wrote. NaN stays in `most`.
 struct Seen {
   uint32_t vanished = 0;
   float most = 0;
 };
 
-// Writes N columns of a row of outputs, of `width` columns; the first is `column` and lies at `at`.
+// Writes N columns of an output row of `width` columns; the first is `column` and is at `at`.
 template <int N>
 __device__ inline void write_columns(const Call& call, const float* own, uint8_t* at, uint32_t column,
                                      uint32_t width, float (&sums)[N][V], Seen& seen) {
@@ -84,9 +85,10 @@ __device__ inline void write_columns(const Call& call, const float* own, uint8_t
   }
 }
 
-// All outputs of a thread once more, pixel by pixel and through the scalar codec: no zero stands for a pixel that
-// is not there, as its product with an infinity would be NaN. Finite outputs get the bits that they had: products are added in the same
-// order, the bias last. `own` are the taps of the thread's channels.
+// The slow path: recomputes all outputs of a thread, pixel by pixel and through the scalar codec.
+// Pixels outside the image are skipped, because zero times infinity would be NaN. Finite outputs
+// get the same bits as before: products are added in the same order, the bias last. `own` are the
+// taps of the thread's channels.
 __device__ inline RangeCount write_long(const Call& call, const Place& place, const float* own) {
   const Depthwise& d = call.d;
   const Cut& cut = call.cut;
@@ -129,7 +131,7 @@ __device__ inline RangeCount write_long(const Call& call, const Place& place, co
   return seen;
 }
 
-// What a thread reports, after it wrote again what was too large for the short way.
+// What a thread reports, after it recomputed what was too large for the fast path.
 __device__ inline RangeCount finish(const Call& call, const Place& place, const float* own,
                                     const Seen& seen) {
   if (!(seen.most <= bits_float(kLimit))) return write_long(call, place, own);
@@ -139,8 +141,8 @@ __device__ inline RangeCount finish(const Call& call, const Place& place, const 
   return made;
 }
 
-// Adds a pixel with Ky's row of taps to the strip's sums; j is its column from the first that they reach. The
-// first of a sum's products starts from `before`.
+// Adds a pixel with kernel row ky to the strip's sums; j is its column relative to the first that
+// they reach. A sum's first product is added to `before`.
 template <int N, int S>
 __device__ inline void add_pixel(int j, int ky, const float (&pixel)[V], const float (&taps)[9][V],
                                  const float (&before)[N][V], float (&sums)[N][V]) {
@@ -165,7 +167,7 @@ __device__ inline const float* own_taps(const Call& call, const Place& place, co
   return own;
 }
 
-// Also the gradient of images, with the turned kernel.
+// Also the gradient of images, with the rotated kernel.
 __global__ void __launch_bounds__(kThreads, 2) quick_one(ULP_TABLE(Call) call) {
   ULP_SHARED(float, shared);
   const Depthwise& d = call.d;
@@ -183,7 +185,7 @@ __global__ void __launch_bounds__(kThreads, 2) quick_one(ULP_TABLE(Call) call) {
       const uint64_t image = uint64_t{unit.image} * d.h * line + place.vector * V;
       const uint32_t column_out = unit.strip * kStrip;
       const int column = static_cast<int>(column_out) - 1;
-      // From the first row that outputs reach to the last.
+      // From the first row that the outputs reach to the last.
       const uint32_t first = unit.first_row > 0 ? unit.first_row - 1 : 0;
       const uint32_t last = unit.end_row < d.h ? unit.end_row : d.h - 1;
       const uint8_t* at = call.in.codes + 2 * (static_cast<int64_t>(image + uint64_t{first} * line) +
@@ -193,10 +195,11 @@ __global__ void __launch_bounds__(kThreads, 2) quick_one(ULP_TABLE(Call) call) {
       Vector raw[kStrip + 2];
 #pragma unroll
       for (int j = 0; j < kStrip + 2; ++j) raw[j] = fetch_column(at, column, d.w, pitch, j);
-      float above[kStrip][V], beside[kStrip][V];  // sums of the rows of outputs above this row and beside it
+      // Sums of the output rows above this row and at it.
+      float above[kStrip][V], beside[kStrip][V];
       clear_row<V>(above);
       clear_row<V>(beside);
-      uint32_t early = unit.first_row - first + 1;  // rows until one of outputs is done
+      uint32_t early = unit.first_row - first + 1;  // rows until an output row is complete
 #pragma unroll 1
       for (uint32_t left = last - first + 1; left > 0; --left) {
         at += left > 1 ? uint64_t{2} * line : 0;
@@ -301,8 +304,8 @@ __global__ void __launch_bounds__(kThreads, 2) quick_two(ULP_TABLE(Call) call) {
   report(all, call.out.stats);
 }
 
-// The gradient of images with stride 2. Output (a, b) lies over the pixels of rows 2a - 1, 2a and 2a + 1, and of
-// columns 2b - 1, 2b and 2b + 1.
+// The gradient of images with stride 2. Output (a, b) covers the pixels of rows 2a - 1, 2a and 2a +
+// 1, and of columns 2b - 1, 2b and 2b + 1.
 __global__ void __launch_bounds__(kThreads, 2) quick_spread(ULP_TABLE(Call) call) {
   ULP_SHARED(float, shared);
   const Depthwise& d = call.d;

@@ -1,9 +1,10 @@
-// The convolutions of depthwise.h between images of bf16: 3x3 with padding 1 and strides 1 and 2, of channels in
-// fours. A thread has few steps to a pixel: codes come a row ahead of their use, pixels outside of the image count
-// as zeros, and the processor rounds. Numbers of which something comes that is not finite, or too large for that,
-// are added up once more, pixel by pixel, and rounded by the scalar codec.
+// The convolutions of depthwise.h for bf16 images: 3x3 with padding 1 and stride 1 or 2, channels
+// in multiples of four. A thread needs few instructions per pixel: codes are prefetched a row
+// ahead, pixels outside the image count as zeros, and the hardware rounds. If a result is not
+// finite, or too large for that, the thread's results are recomputed pixel by pixel and rounded by
+// the scalar codec.
 //
-// Only for files that are compiled as kernels.
+// Only for files compiled as kernels.
 #pragma once
 
 #include "ulp/backend/cuda/batchnorm/batchnorm_codes.h"
@@ -14,7 +15,8 @@ namespace ulp::cuda::depthwise {
 inline constexpr int kQuickWidth = 4;  // channels of a thread
 using Vector = Codes<kQuickWidth, 2>;
 
-// Whether codes are the upper halves of numbers, and all others come out as infinities and NaN.
+// Whether codes are the upper halves of fp32 patterns, and all codes beyond the largest decode to
+// infinity and NaN.
 inline bool quick_codes(const StoredView& view) {
   const CodecSpec& spec = view.codec.spec;
   return view.kind == Stored::plain && !view.fp32 && view.bits == 16 && spec.sign_shift == 15 &&
@@ -23,7 +25,7 @@ inline bool quick_codes(const StoredView& view) {
 
 inline bool quick_extents(const Depthwise& conv) { return three_by_three(conv) && conv.c % kQuickWidth == 0; }
 
-// Columns of a row of codes; those that are not there are zeros. `row` is where column 0 would lie.
+// Columns of a row of codes; columns outside are zeros. `row` is where column 0 would be.
 __device__ inline Vector fetch_column(const uint8_t* row, int column, uint32_t width, uint32_t pitch, int j,
                                       bool there = true) {
   Vector raw = {};

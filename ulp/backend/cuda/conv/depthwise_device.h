@@ -1,4 +1,4 @@
-// What the kernels of depthwise.h share. Only for files that are compiled as kernels.
+// What the kernels of depthwise.h share. Only for files compiled as kernels.
 #pragma once
 
 #include <cmath>
@@ -8,12 +8,13 @@
 
 namespace ulp::cuda {
 
-// Starts the kernels of depthwise_quick.cu if they do this; `back`: the gradient of images.
+// Launches the kernels of depthwise_bf16.cu if they support this; `back`: the gradient of images.
 bool depthwise_quick(const Depthwise& conv, const StepState* state, const StoredView& in,
                      const ReadView& weight, const ReadView& bias, bool back, const WriteView& out,
                      Stream stream);
 
-// The same of depthwise_weight_quick.cu: partial sums of so many blocks; 0 if it never does this.
+// The same for depthwise_wgrad_bf16.cu: the number of blocks with partial sums; 0 if it never
+// supports this.
 uint32_t depthwise_quick_blocks(const Depthwise& conv);
 bool depthwise_quick_weight(const Depthwise& conv, const StoredView& x, const StoredView& dout,
                             double* partials, Stream stream);
@@ -22,21 +23,21 @@ bool depthwise_quick_weight(const Depthwise& conv, const StoredView& x, const St
 
 namespace ulp::cuda::depthwise {
 
-// How the work is dealt out. A block has some vectors of channels (a chunk of them) and several workers, each
-// of which has a thread for every vector. Workers take units: strips of an image, a few columns wide and some
-// rows long; or single pixels.
+// How work is distributed. A block has some vectors of channels (a chunk of them) and several
+// workers; a worker has one thread per vector. Workers take units: strips of an image, a few
+// columns wide and some rows long, or single pixels.
 struct Cut {
-  uint32_t vectors, lanes, chunks;  // of all channels; of a block; blocks that are side by side
+  uint32_t vectors, lanes, chunks;  // of all channels; of a block; blocks side by side
   uint32_t workers, blocks;         // of a block; of a chunk
-  uint32_t rows, pieces, strips;    // rows of a unit; units above and beside each other
+  uint32_t rows, pieces, strips;    // rows of a unit; units above and next to each other
   uint32_t units;
 };
 
-// With four channels each and 7x7 taps these lanes just fit into shared memory.
+// With four channels each and 7x7 taps, this many lanes just fit shared memory.
 inline constexpr uint32_t kMostLanes = 56;
-// Of so many a warp's accesses are whole sectors.
+// From this many on, a warp's accesses are whole sectors.
 inline constexpr uint32_t kFewestLanes = 16;
-// Of a unit that might be longer: two more rows are read beyond its ends.
+// Rows of a unit that could be longer: two more rows are read beyond its ends.
 inline constexpr uint32_t kFewestRows = 8;
 
 // Chooses lanes such that few threads are idle.
@@ -60,7 +61,7 @@ inline Cut make_cut(const Depthwise& d, uint32_t width, uint32_t rows, uint32_t 
   for (;;) {
     cut.pieces = (rows + cut.rows - 1) / cut.rows;
     cut.units = d.n * cut.pieces * cut.strips;
-    // Several rounds of blocks, so that the last one costs little.
+    // Several waves of blocks, so that the last one costs little.
     constexpr uint32_t kMany = kProcessors * 16;
     if (cut.rows <= kFewestRows || cut.units / cut.workers * cut.chunks >= kMany) break;
     cut.rows = (cut.rows + 1) / 2;
@@ -70,7 +71,8 @@ inline Cut make_cut(const Depthwise& d, uint32_t width, uint32_t rows, uint32_t 
   return cut;
 }
 
-inline constexpr uint32_t kAnyBlocks = uint32_t{1} << 20;  // where blocks leave nothing to be joined
+// For kernels whose blocks leave no partial results.
+inline constexpr uint32_t kAnyBlocks = uint32_t{1} << 20;
 inline constexpr uint32_t kSumBlocks = kProcessors * 4;
 
 inline uint32_t width_of(const Depthwise& d) { return d.c % 4 == 0 ? 4 : d.c % 2 == 0 ? 2 : 1; }
@@ -79,7 +81,7 @@ inline bool three_by_three(const Depthwise& d) {
          (d.stride_h == 1 || d.stride_h == 2) && d.c % 2 == 0;
 }
 
-// Where a thread stands.
+// A thread's position.
 struct Place {
   uint32_t chunk, lane, vector, worker;  // the worker among all of the chunk
   bool works;
@@ -105,8 +107,8 @@ struct Piece {
   }
 };
 
-// The taps of a block's channels, as operators read them: [tap][channel], behind them the bias, or zeros. The
-// first block of a chunk reports them. `turned`: the last tap first.
+// Loads the taps of a block's channels as operators read them: [tap][channel], followed by the
+// bias, or zeros. The first block of a chunk reports them. `turned`: the last tap first.
 template <int V>
 __device__ inline void load_taps(const Depthwise& d, const Cut& cut, uint32_t chunk, const StepState* state,
                                  const ReadView& weight, const ReadView& bias, bool turned, float* taps) {
@@ -164,8 +166,8 @@ __device__ inline void clear_row(float (&row)[N][V]) {
 
 // ---- any kernel, pixel by pixel ----
 
-// The pixel that output `o` reads with tap `k`, or with `spread` the output that lies over pixel `o` with it.
-// Whether there is one of `extent`.
+// The pixel that output `o` reads with tap `k`; with `spread`, the output that reads pixel `o` with
+// it. Returns whether it is within `extent`.
 __device__ inline bool meets(bool spread, uint32_t o, uint32_t k, uint32_t stride, uint32_t padding,
                              uint32_t extent, uint32_t& at) {
   const int shifted =
@@ -177,7 +179,7 @@ __device__ inline bool meets(bool spread, uint32_t o, uint32_t k, uint32_t strid
 
 // ---- launches ----
 
-// Calls with the width of vectors and the bytes of a code, as compile-time numbers.
+// Calls with the width of vectors and the bytes of a code as compile-time constants.
 template <int N>
 struct Number {
   static constexpr int value = N;
@@ -188,7 +190,7 @@ inline void by_width(uint32_t width, const Call& call) {
   if (width == 2) return call(Number<2>());
   call(Number<1>());
 }
-// Of even channels.
+// For even channels.
 template <typename Call>
 inline void by_width_and_bytes(uint32_t width, uint32_t bits, const Call& call) {
   const auto by_bytes = [&](auto v) {

@@ -1,4 +1,4 @@
-// The gradients of weights.
+// Depthwise convolution: gradients of weights.
 #include "ulp/backend/cuda/conv/depthwise_device.h"
 
 namespace ulp::cuda {
@@ -6,14 +6,14 @@ namespace {
 
 using namespace depthwise;
 
-// Columns of a strip. Two: a wider one of four channels does not fit into registers.
+// Columns of a strip. Two for four channels: a wider strip does not fit registers.
 constexpr int strip_for(uint32_t width, uint32_t stride) { return stride == 1 && width < 4 ? 4 : 2; }
 template <int V, int S>
 constexpr int strip() {
   return strip_for(V, S);
 }
 
-// A strip's gradients in a row of outputs; outside of them 0.
+// A strip's gradients in an output row; 0 outside.
 template <int V, int B, int N>
 __device__ inline void load_row(const Depthwise& d, const StoredView& dout, const Lens& lens, uint64_t row,
                                 uint32_t column, float (&to)[N][V]) {
@@ -26,9 +26,9 @@ __device__ inline void load_row(const Depthwise& d, const StoredView& dout, cons
   }
 }
 
-// Adds the products of a row of the image with Count rows of gradients, the i-th of which it meets with row
-// First - Step i of the kernel. Not `Whole`: only rows whose bit of `live` is set, and only columns that are
-// there; no zero stands for the others, as its product with an infinity would be NaN.
+// Adds the products of an image row with Count rows of gradients; it meets the i-th with kernel row
+// First - Step * i. Not `Whole`: only rows whose bit of `live` is set, and only columns that exist;
+// the others are skipped, because zero times infinity would be NaN.
 template <bool Whole, int V, int B, int S, int First, int Count, int Step, int Slots>
 __device__ inline void add_products(const Depthwise& d, const StoredView& x, const Lens& lens,
                                     const Row<V, B, (strip<V, S>() - 1) * S + 3>& codes, int column,
@@ -57,7 +57,7 @@ __device__ inline void add_products(const Depthwise& d, const StoredView& x, con
   }
 }
 
-// Each block leaves its sums in `partials`: [block of the chunk][tap][channel].
+// Each block writes its sums to `partials`: [block of the chunk][tap][channel].
 template <int V, int B, int S>
 __global__ void __launch_bounds__(kThreads, 2)
     weight_three(Depthwise d, Cut cut, StoredView x, StoredView dout, double* partials) {
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kThreads, 2)
         }
 #pragma unroll 1
         for (int oy = first; oy < end; ++oy) {
-          // Row 2 oy is always there.
+          // Row 2 oy always exists.
           fetch_row(oy * S);
           const bool more = oy + 1 < end;
           if (more) load(oy + 1, gradients[1]);
@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A warp to a weight: its lanes take blocks in turn and join in a fixed order.
+// One warp per weight: its lanes take blocks in turn and combine in a fixed order.
 __global__ void join_blocks(uint32_t c, uint32_t taps, uint32_t blocks, const double* partials, float* out) {
   const uint32_t lane = threadIdx.x % 32, weights = c * taps;
   for (uint32_t i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; i < weights;

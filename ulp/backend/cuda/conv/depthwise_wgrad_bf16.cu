@@ -1,4 +1,4 @@
-// The gradients of weights in few steps.
+// Depthwise convolution for bf16: gradients of weights.
 #include "ulp/backend/cuda/conv/depthwise_bf16.h"
 
 namespace ulp::cuda {
@@ -7,7 +7,7 @@ namespace {
 using namespace depthwise;
 
 constexpr int V = kQuickWidth;
-// Columns of gradients of a strip.
+// Columns of gradients in a strip.
 constexpr int strip_of(uint32_t stride) { return stride == 1 ? 4 : 2; }
 
 struct Call {
@@ -18,8 +18,8 @@ struct Call {
   double* partials;
 };
 
-// Adds the products of a pixel with the gradients of a strip that it meets with row ky of the kernel; j is its column
-// from the first that they reach.
+// Adds the products of a pixel with the strip's gradients that it meets with kernel row ky; j is
+// its column relative to the first that they reach.
 template <int N, int S>
 __device__ inline void add_products(int j, int ky, const float (&pixel)[V], const float (&gradients)[N][V],
                                     float (&sums)[9][V]) {
@@ -43,14 +43,14 @@ __device__ inline void add_units_one(const Call& call, const Place& place, float
     const uint64_t image = uint64_t{unit.image} * d.h * line + place.vector * V;
     const uint32_t column_out = unit.strip * N;
     const int column = static_cast<int>(column_out) - 1;
-    // From the first row that gradients reach to the last.
+    // From the first row that the gradients reach to the last.
     const uint32_t first = unit.first_row > 0 ? unit.first_row - 1 : 0;
     const uint32_t last = unit.end_row < d.h ? unit.end_row : d.h - 1;
     const uint8_t* at = call.x.codes + 2 * (static_cast<int64_t>(image + uint64_t{first} * line) +
                                             static_cast<int64_t>(column) * static_cast<int64_t>(d.c));
     const uint8_t* from =
         call.dout.codes + 2 * (image + uint64_t{unit.first_row} * line + uint64_t{column_out} * d.c);
-    uint32_t gradients = unit.end_row - unit.first_row;  // rows of them that were not fetched yet
+    uint32_t gradients = unit.end_row - unit.first_row;  // rows of gradients not loaded yet
     Vector raw[N + 2], raw_dout[N];
     const auto fetch_gradients = [&] {
 #pragma unroll
@@ -66,7 +66,7 @@ __device__ inline void add_units_one(const Call& call, const Place& place, float
 #pragma unroll
     for (int j = 0; j < N + 2; ++j) raw[j] = fetch_column(at, column, d.w, pitch, j);
     fetch_gradients();
-    // Of the rows above a row of the image, beside it and below; they change places from row to row.
+    // Gradients of the rows above, at and below an image row; they rotate from row to row.
     float a[N][V], b[N][V], c[N][V];
     clear_row<V>(a);
     clear_row<V>(b);
@@ -101,7 +101,7 @@ __device__ inline void add_units_one(const Call& call, const Place& place, float
   }
 }
 
-// With stride 2.
+// The same with stride 2.
 __device__ inline void add_units_two(const Call& call, const Place& place, float (&sums)[9][V]) {
   constexpr int N = strip_of(2), kColumns = 2 * N + 1;
   const Depthwise& d = call.d;
@@ -131,7 +131,7 @@ __device__ inline void add_units_two(const Call& call, const Place& place, float
     float gradients[N][V];
     clear_row<V>(gradients);
     uint32_t next = unit.first_row;  // row of gradients in raw_dout
-    // Row 2 next - 1 meets the gradients above it and those below, row 2 next the latter alone.
+    // Row 2 next - 1 meets the gradients above and below it, row 2 next only the latter.
 #pragma unroll 1
     for (;; ++next) {
       float below[N][V];
@@ -165,8 +165,8 @@ __device__ inline void add_units_two(const Call& call, const Place& place, float
   }
 }
 
-// All sums of a thread once more, tap by tap: no zero stands for a pixel that is not there, as its product with an
-// infinity would be NaN.
+// The slow path: recomputes all sums of a thread, tap by tap. Pixels outside the image are skipped,
+// because zero times infinity would be NaN.
 __device__ inline void add_long(const Call& call, const Place& place, float* own) {
   const Depthwise& d = call.d;
   const Cut& cut = call.cut;
@@ -199,7 +199,7 @@ __device__ inline void add_long(const Call& call, const Place& place, float* own
   }
 }
 
-// Each block leaves its sums in `partials`: [block of the chunk][tap][channel].
+// Each block writes its sums to `partials`: [block of the chunk][tap][channel].
 template <int S>
 __global__ void __launch_bounds__(kThreads, 2) quick_weight(ULP_TABLE(Call) call) {
   ULP_SHARED(float, shared);

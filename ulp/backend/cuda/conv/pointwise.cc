@@ -1,4 +1,4 @@
-// The tasks of pointwise.h.
+// Tasks for pointwise.h.
 #include "ulp/backend/cuda/conv/pointwise.h"
 
 #include <fmt/format.h>
@@ -18,13 +18,13 @@ namespace ulp::cuda {
 namespace {
 
 constexpr uint32_t kMostStages = 4;
-constexpr int kMostRest = 16;  // sums stay far from subnormal numbers
+constexpr int kMostRest = 16;  // keeps sums far from subnormal numbers
 constexpr size_t kProcessorShared = 228 << 10,
-                 kReserved = 2 << 10;  // of a processor; beside each block's own
+                 kReserved = 2 << 10;  // of a multiprocessor; reserved per block
 
 float two_to(int power) { return bits_float(static_cast<uint32_t>(power + 127) << 23); }
 
-// What all three operators have in common.
+// What all three operators share.
 struct Extents {
   uint32_t pixels = 1, c = 2, k = 2;  // channels of the input, of the output
   uint32_t processors = 1;
@@ -52,7 +52,7 @@ std::string describe_extents(const Problem& problem, const Shape& x, const Shape
   return "";
 }
 
-// The bytes of codes that kernels read as they lie; or why not.
+// The bytes of codes that kernels read as stored, or why not.
 std::string code_bytes(const Operand& operand, uint32_t& bytes) {
   if (!operand.plain()) return "an operand is not stored as plain codes";
   const FloatFormat& format = *operand.format();
@@ -61,7 +61,7 @@ std::string code_bytes(const Operand& operand, uint32_t& bytes) {
   if (format.bits() != 8) return fmt::format("{} is neither bf16 nor of 8 bits", format_name(format));
   if (format.specials != Specials::none)
     return fmt::format("codes of {} may be special", format_name(format));
-  // What a code lacks in bf16's place must be a power of two that there is.
+  // The factor that a code in bf16's position lacks must be a power of two.
   if (!operand.form().stored.codec.short_out)
     return fmt::format("{} is no part of a bf16 pattern", format_name(format));
   return why_not_held(Unit::bf16, format);
@@ -73,7 +73,7 @@ struct Described {
   Extents extents;
   bool gradient = false;
   uint32_t bytes = 2;
-  int rest = 0;  // the power of two that is missing in sums
+  int rest = 0;  // the power of two missing in sums
   PointTiling tiling;
 
   uint32_t in_c() const { return gradient ? extents.k : extents.c; }
@@ -94,7 +94,7 @@ std::string describe(const Problem& problem, Described& made) {
   if (!weight.format() || !weight.in_groups()) return "the weight is exact in fp32 alone";
   if (std::string why = why_not_held(Unit::bf16, *weight.format()); !why.empty()) return why;
   if (made.bytes == 1) {
-    // What codes lack is in the weights, as far as they have room for it.
+    // The power of two that codes lack goes into the weights, as far as they have range for it.
     const int power = point_codes(1, x.form().stored.codec).power;
     const auto why_no_room = [&](int rest) {
       FloatFormat format = *weight.format();
@@ -162,8 +162,8 @@ class PointTask : public Task {
  private:
   Operand x_, weight_;
   Result result_;
-  PointCall call_;        // but for where things lie,
-  PointWeights weights_;  // as these
+  PointCall call_;        // without addresses
+  PointWeights weights_;  // without addresses
   size_t image_ = 0;
   std::string note_;
 };
@@ -212,7 +212,7 @@ class PointGradTask : public Task {
         grad_(problem, problem.root().in[1]),
         result_(problem, problem.root(), problem.root().out[0]) {
     Workspace book;
-    // Groups of eight are read, also where the last one is not whole.
+    // Groups of eight are read, even if the last one is incomplete.
     parts_ = book.book(call_.tiling.pieces * elements() + kGroup);
     workspace_ = book.bytes();
     note_ = fmt::format("bf16: {} and {} as they lie; {} pieces of the batch", format_name(*in_.format()),
@@ -234,7 +234,7 @@ class PointGradTask : public Task {
  private:
   uint64_t elements() const { return uint64_t{call_.out_c} * call_.in_c; }
 
-  PointGradCall call_;  // but for where things lie
+  PointGradCall call_;  // without addresses
   Operand in_, grad_;
   Result result_;
   size_t parts_ = 0;
@@ -273,7 +273,7 @@ std::optional<PointTiling> make_point_tiling(uint32_t pixels, uint32_t in_c, uin
   tiling.chunks = (out_c + kPointColumns - 1) / kPointColumns;
   tiling.steps = (in_c + kPointStep - 1) / kPointStep;
   tiling.groups = std::min(tiling.chunks, 4u);
-  // With so many blocks to a processor, which has registers for kPointThreads.
+  // With `blocks` blocks per multiprocessor, which has registers for kPointThreads threads.
   const auto fits = [&](uint32_t size, bool resident, uint32_t blocks, uint32_t stages) {
     if (size * tiling.groups * blocks > kPointThreads || (tile != 0 && size != tile)) return false;
     const size_t room = std::min(kPointShared, kProcessorShared / blocks - kReserved);
@@ -288,10 +288,11 @@ std::optional<PointTiling> make_point_tiling(uint32_t pixels, uint32_t in_c, uin
     tiling.grid = std::min(tiling.tiles, processors * blocks);
     return true;
   };
-  // Several blocks, so that one multiplies while another writes, each with tiles to come; else one. Weights that have no room are read
-  // through the caches.
+  // Several blocks, so that one multiplies while another writes, each with tiles prefetched; else
+  // one block. Weights that do not fit shared memory are read through the caches.
   constexpr uint32_t kSizes[] = {128, 64, 32};
-  // Of few pixels tiles are small, so that half of the processors have one, unless others are asked for.
+  // With few pixels tiles are small, so that at least half of the multiprocessors have one, unless
+  // a size is asked for.
   const auto few = [&](uint32_t size) {
     return tile == 0 && size > kSizes[2] && 2 * uint64_t{(pixels + size - 1) / size} < processors;
   };
@@ -320,18 +321,18 @@ PointGradTiling make_point_grad_tiling(uint32_t pixels, uint32_t in_c, uint32_t 
   tiling.slices = kWarps / (tiling.warps_in * tiling.warps_out);
   tiling.blocks_in = (in_tiles + tiling.warps_in - 1) / tiling.warps_in;
   tiling.blocks_out = (out_tiles + tiling.warps_out - 1) / tiling.warps_out;
-  // Lanes read up to 64 channels, whether they are there or not: beyond the last pixel as well.
+  // Lanes read up to 64 channels whether they exist or not, also beyond the last pixel.
   constexpr size_t kBehind = 2 * kChannels;
   const size_t pixel = size_t{in_c} * in_bytes + size_t{out_c} * out_bytes;
   tiling.pixels = kMostPixels;
   while (3 * pixel * tiling.pixels + kBehind > kPointShared) tiling.pixels /= 2;
   tiling.stages = static_cast<uint32_t>(
       std::min<size_t>((kPointShared - kBehind) / (pixel * tiling.pixels), kMostStages));
-  // Half of the slices leave their sums there.
+  // Half of the slices store their sums there.
   const size_t sums = tiling.slices > 1 ? size_t{kWarps / 2} * kChannels * kChannels * sizeof(float) : 0;
   tiling.shared = std::max(tiling.stages * pixel * tiling.pixels + kBehind, sums);
   tiling.tiles = (pixels + tiling.pixels - 1) / tiling.pixels;
-  // A block for each processor.
+  // One block per multiprocessor.
   const uint32_t wanted = std::clamp(processors / (tiling.blocks_in * tiling.blocks_out), 1u, tiling.tiles);
   tiling.each = (tiling.tiles + wanted - 1) / wanted;
   tiling.pieces = (tiling.tiles + tiling.each - 1) / tiling.each;

@@ -7,7 +7,7 @@
 namespace ulp::cuda {
 namespace {
 
-// A thread a word: two neighbouring input channels of a column.
+// One thread per word: two neighbouring input channels of a column.
 __global__ void point_weights_kernel(ULP_TABLE(PointWeights) weights) {
   const uint32_t index = blockIdx.x * blockDim.x + threadIdx.x;
   RangeCount seen;
@@ -39,17 +39,18 @@ __device__ inline uint32_t load_pair(const PointCodes& codes, const uint8_t* at)
   }
 }
 
-// A warp's sums: 32 pixels by 64 channels. Of [m][j][2 * half + i] the pixel is 16 m + 8 half + lane / 4, the channel
-// 8 j + 2 (lane % 4) + i.
+// A warp's sums: 32 pixels by 64 channels. For [m][j][2 * half + i] the pixel is 16 m + 8 half +
+// lane / 4, the channel 8 j + 2 (lane % 4) + i.
 using PointSums = float[2][8][4];
 
-// Writes codes, or fp32, to where the tile of results is made. kOver: some are beyond the largest number.
+// The epilogue: writes codes, or fp32, into the tile of results. kOver: some values exceed the
+// largest number.
 template <int kOutBytes, bool kOver, typename Put>
 __device__ inline void encode_quick_sums(const Rounder& rounder, const PointSums& sums, RangeCount& seen,
                                          Put put) {
   constexpr uint32_t kMagnitudes = kOutBytes == 1 ? 0x7F7Fu : 0x7FFF7FFFu;
   constexpr uint32_t kOnes = kOutBytes == 1 ? 0x0101u : 0x00010001u;
-  uint32_t vanished = 0;  // a code of 0 somewhere
+  uint32_t vanished = 0;  // set if a code became 0
 #pragma unroll
   for (int m = 0; m < 2; ++m) {
 #pragma unroll
@@ -103,7 +104,7 @@ __device__ inline void encode_point_sums(const Rounder& rounder, const PointSums
     }
     return;
   }
-  // Something is special: one by one.
+  // There are special values: one by one.
 #pragma unroll 1
   for (int i = 0; i < 32; ++i) {
     uint32_t codes = 0;
@@ -128,7 +129,7 @@ __global__ void __launch_bounds__(kPointThreads) point_kernel(ULP_TABLE(PointCal
   const uint32_t in_row = call.in_c * kInBytes, out_row = call.out_c * kOutBytes;
   const uint32_t pixels = tiling.pixels, in_bytes = pixels * in_row, out_bytes = pixels * out_row;
   const uint32_t stages = tiling.stages, steps = tiling.steps;
-  // Weights, tiles, the tile of results.
+  // Layout of shared memory: weights, input tiles, the tile of results.
   uint8_t* const ring = memory + (kResident ? 4 * tiling.image_words() : 0);
   uint8_t* const made = ring + stages * in_bytes;
   if constexpr (kResident) {
@@ -152,7 +153,7 @@ __global__ void __launch_bounds__(kPointThreads) point_kernel(ULP_TABLE(PointCal
   for (uint32_t tile = blockIdx.x; tile < tiling.tiles; tile += gridDim.x) {
     wait_stage(stages);
     __syncthreads();
-    // The stage before this one is read by nobody any more, and what was made is written.
+    // The previous stage is no longer read, and the tile of results has been written.
     fetch(tile + (stages - 1) * gridDim.x, stage == 0 ? stages - 1 : stage - 1);
     const uint32_t left = call.pixels - tile * pixels;
     const uint8_t* const row = ring + stage * in_bytes + first_row * in_row + 2 * t * kInBytes;
@@ -188,7 +189,7 @@ __global__ void __launch_bounds__(kPointThreads) point_kernel(ULP_TABLE(PointCal
       const uint32_t whole = call.in_c / kPointStep;
 #pragma unroll 2
       for (uint32_t step = 0; step < whole; ++step) add_step(step, 0xFFFFFFFFu, 0xFFFFFFFFu);
-      // Beyond the last channel lies the next pixel, which may be NaN, or what is being made.
+      // Beyond the last channel lies the next pixel, which may be NaN, or the tile of results.
       const uint32_t rest = call.in_c % kPointStep;
       if (rest != 0) add_step(whole, 2 * t < rest ? 0xFFFFFFFFu : 0, 8 + 2 * t < rest ? 0xFFFFFFFFu : 0);
 
@@ -198,7 +199,7 @@ __global__ void __launch_bounds__(kPointThreads) point_kernel(ULP_TABLE(PointCal
       }
       const uint32_t column = chunk * kPointColumns + 2 * t;
       if (left < pixels || chunk * kPointColumns + kPointColumns > call.out_c) {
-        // What is not there is no event.
+        // Elements that do not exist cause no range event.
 #pragma unroll
         for (int i = 0; i < 64; ++i) {
           const bool there =
@@ -272,7 +273,7 @@ void start_results(const PointCall& call, Stream stream) {
 }  // namespace
 
 void prepare_points(const PointWeights& weights, Stream stream) {
-  // Small blocks: where weights are few, more processors have some.
+  // Small blocks: even few weights are spread over many multiprocessors.
   constexpr uint32_t kEach = 128;
   const uint32_t words = weights.chunks * weights.steps * kPointBlock;
   launch(point_weights_kernel, {words / kEach, kEach}, stream, weights);

@@ -1,5 +1,5 @@
-// What the kernels of pointwise.h ask of a GPU: copies to shared memory that go on meanwhile, a warp's products, two codes as two
-// bf16; on the CPU the same by hand. Only for files that are compiled as kernels.
+// GPU operations used by the kernels of pointwise.h: asynchronous copies to shared memory, a warp's
+// mma, two codes to two bf16. The CPU versions are written out. Only for files compiled as kernels.
 #pragma once
 
 #include "ulp/backend/cuda/access/codec.h"
@@ -8,7 +8,7 @@
 
 namespace ulp::cuda {
 
-// 16 bytes to shared memory, of which `bytes` are there; the others are 0.
+// Copies 16 bytes to shared memory, of which `bytes` exist; the others become 0.
 __device__ inline void copy_piece(uint8_t* to, const uint8_t* from, uint32_t bytes) {
 #if defined(__CUDA_ARCH__)
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
@@ -19,20 +19,20 @@ __device__ inline void copy_piece(uint8_t* to, const uint8_t* from, uint32_t byt
   for (uint32_t i = 0; i < 16; ++i) to[i] = i < bytes ? from[i] : 0;
 #endif
 }
-// What was begun is a group.
+// Commits the copies started so far as a group.
 __device__ inline void copy_commit() {
 #if defined(__CUDA_ARCH__)
   asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
-// Until at most `n` groups are under way.
+// Waits until at most `n` groups are in flight.
 template <int n>
 __device__ inline void copy_wait() {
 #if defined(__CUDA_ARCH__)
   asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory");
 #endif
 }
-// Of a ring of stages: until the oldest is there.
+// For a ring of stages: waits until the oldest has arrived.
 __device__ inline void wait_stage(uint32_t stages) {
   if (stages == 2) {
     copy_wait<0>();
@@ -43,7 +43,8 @@ __device__ inline void wait_stage(uint32_t stages) {
   }
 }
 
-// A tile, of which `there` bytes are in memory, by all threads of the block. Both begin at multiples of 16 bytes, as the tile ends.
+// Copies a tile, of which `there` bytes exist in memory, with all threads of the block. Source,
+// destination and the tile's size are multiples of 16 bytes.
 __device__ inline void copy_tile(uint8_t* to, const uint8_t* from, uint32_t bytes, uint64_t there) {
   if (there >= bytes) {
     for (uint32_t at = 16 * threadIdx.x; at < bytes; at += 16 * blockDim.x)
@@ -68,8 +69,9 @@ __device__ inline void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint3
 }
 #endif
 
-// Adds kRows times 16 rows of a, 16 columns each, times 64 columns of b, in bf16 with sums in fp32, by a warp: registers are the
-// operands of mma.m16n8k16; b[pair] has those of two blocks of eight columns.
+// Adds kRows times 16 rows of a, 16 columns each, times 64 columns of b, in bf16 with fp32 sums, by
+// a warp. The registers are the operands of mma.m16n8k16; b[pair] has those of two blocks of eight
+// columns.
 template <int kRows>
 __device__ inline void multiply_step(float (&d)[kRows][8][4], const uint32_t (&a)[kRows][4],
                                      const uint32_t (&b)[4][4]) {
@@ -83,7 +85,7 @@ __device__ inline void multiply_step(float (&d)[kRows][8][4], const uint32_t (&a
     }
   }
 #elif !defined(__CUDACC__)
-  // What the lanes have, as numbers: [element of a lane's registers][lane].
+  // The lanes' values: [element of a lane's registers][lane].
   static float left[kRows][8][1024], right[16][2][1024];
   const uint32_t self = threadIdx.x;
   const auto half = [](uint32_t word, uint32_t i) {
@@ -95,7 +97,7 @@ __device__ inline void multiply_step(float (&d)[kRows][8][4], const uint32_t (&a
   const uint32_t first = self / 32 * 32, g = self % 32 / 4, t = self % 4;
   for (uint32_t m = 0; m < kRows; ++m) {
     for (uint32_t i = 0; i < 32; ++i) {
-      // Row g or g + 8, column 2t or the next of a block of eight.
+      // Row g or g + 8, column 2t or 2t + 1 of a block of eight.
       const uint32_t j = i / 4, row = i / 2 % 2, column = 2 * t + i % 2;
       float sum = d[m][j][i % 4];
       for (uint32_t k = 0; k < 16; ++k) {
@@ -113,7 +115,8 @@ __device__ inline void multiply_step(float (&d)[kRows][8][4], const uint32_t (&a
 #endif
 }
 
-// Two bytes as halves of a register, signs copied upwards: the selector names a byte, and with its high bit set its sign.
+// Two bytes as sign-extended halves of a register: the selector names a byte, or with its high bit
+// set the byte's sign.
 template <uint32_t selector>
 __device__ inline uint32_t signed_halves(uint32_t bytes) {
   uint32_t halves = 0;

@@ -5,10 +5,10 @@
 namespace ulp::cuda {
 namespace {
 
-constexpr uint32_t kChannels = 64;  // of a warp, either side
+constexpr uint32_t kChannels = 64;  // of a warp, on either side
 
-// Sixteen pixels of sixteen channels from where a lane's part begins: its two channels, of four pixels, turned so that a register
-// has two pixels of one channel.
+// Sixteen pixels of sixteen channels: a lane's two channels of four pixels, transposed so that a
+// register has two pixels of one channel.
 struct Turned {
   uint32_t even[2], odd[2];
 };
@@ -64,14 +64,14 @@ __global__ void __launch_bounds__(kPointGradThreads, 1) point_grad_kernel(ULP_TA
   const uint32_t first_in =
       (block % tiling.blocks_in * tiling.warps_in + square % tiling.warps_in) * kChannels;
   const bool works = first_out < call.out_c && first_in < call.in_c;
-  // Of [m][j][2 * half + i] the gradient's channel is 16 m + 2 g + half, the input's 16 (j / 2) + 4 t + 2 i + j % 2. Of channels that
-  // there are not the sums are of garbage; nobody looks at them.
+  // For [m][j][2 * half + i] the gradient's channel is 16 m + 2 g + half, the input's 16 (j / 2) +
+  // 4 t + 2 i + j % 2. Sums of channels that do not exist are garbage and never read.
   float sums[4][8][4] = {};
   uint32_t stage = 0;
   for (uint32_t tile = begin; tile < end; ++tile) {
     wait_stage(stages);
     __syncthreads();
-    // The stage before this one is read by nobody any more.
+    // The previous stage is no longer read.
     fetch(tile + stages - 1, stage == 0 ? stages - 1 : stage - 1);
     if (works) {
       const uint8_t* const in = memory + stage * stage_bytes + (first_in + 2 * g) * kInBytes;
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kPointGradThreads, 1) point_grad_kernel(ULP_TA
     stage = stage + 1 == stages ? 0 : stage + 1;
   }
 
-  // Those that share pixels add what they have, half of them to the other half.
+  // Slices that share pixels combine their sums: half of them add to the other half, repeatedly.
   auto* const room = reinterpret_cast<float*>(memory);
   copy_wait<0>();
   __syncthreads();

@@ -1,4 +1,4 @@
-// What the kernels of the pipeline are told, worked out from formats and shapes.
+// Arguments of the fused elementwise and reduction kernels, derived from formats and shapes.
 #include <algorithm>
 #include <numeric>
 
@@ -9,8 +9,8 @@
 namespace ulp::cuda {
 namespace {
 
-// Groups that a thread takes at least, where there are so many: it has a few of them on their way from memory at once, and
-// partial results of reductions cost more than they spare.
+// Minimum number of groups per thread, if there are that many. A thread has several loads in flight
+// at once, and a reduction's partial results cost more than smaller shares save.
 constexpr uint64_t kFewGroups = 2, kFewRows = 4;
 
 float power_of_two(int exponent) {  // 0 below fp32's range
@@ -39,7 +39,7 @@ Rounder make_rounder(bool fp32, const QuickCodec& codec, Round mode, uint32_t nu
   made.largest = bits_float(decode_scalar(spec, spec.max_code));
   made.over = bits_float(decode_scalar(spec, spec.over_code));
   made.limit = std::min(made.largest, bits_float(kQuickLimit - 1));
-  // Half the smallest number and all below: a tie goes to 0, which is even.
+  // Half the smallest value and all below: a tie goes to 0, which is even.
   made.vanishing = 2 * float_bits(power_of_two(spec.emin - spec.man - 1));
   made.many = codec.shift << 23;
   made.least = codec.lowest + made.many;
@@ -82,8 +82,8 @@ Leaf make_leaf(const ReadView& view) {
 Spread spread_elements(uint64_t elements, uint64_t channels) {
   Spread made;
   made.period = period_of(channels);
-  // Channel values are in shared memory, eight for each thread and value at most; they are worked out in each block, so blocks are
-  // few.
+  // Channel values are in shared memory, at most eight per thread and value. Each block computes
+  // them, so there are few blocks.
   const uint64_t wanted = up(groups_of(elements), kFewGroups);
   const uint32_t block = channels > 1024 ? kThreads / 2 : kThreads;
   made.block = static_cast<uint32_t>(std::min<uint64_t>(block, up(wanted, 32) * 32));
@@ -100,7 +100,7 @@ Spread spread_rows(uint64_t elements, uint64_t channels) {
   made.period = period_of(channels);
   const uint64_t groups = groups_of(elements);
   if (made.period <= kReductionThreads) {
-    // A row of partial results for each block.
+    // One row of partial results per block.
     const uint64_t few = up(groups, kFewRows);
     made.active = static_cast<uint32_t>(std::min<uint64_t>(kReductionThreads, std::max<uint64_t>(few, 1)) /
                                         made.period * made.period);
@@ -110,7 +110,7 @@ Spread spread_rows(uint64_t elements, uint64_t channels) {
     made.blocks = static_cast<uint32_t>(made.rows);
     made.threads = made.rows * made.active;
   } else {
-    // A row for each run of threads through all channels.
+    // One row for each run of threads through all channels.
     made.active = made.block = kReductionThreads;
     made.rows = std::clamp<uint64_t>(
         groups / (made.period * kFewRows), 1,
@@ -129,9 +129,10 @@ size_t partial_floats(uint64_t elements, uint64_t channels) {
 }
 
 bool SliceCourse::take(uint64_t elements, uint64_t channels) {
-  // Wide enough that a pixel's part is a whole sector of memory, narrow enough that rows of partial results are few.
+  // Wide enough that a pixel's part is a whole memory sector, narrow enough that there are few rows
+  // of partial results.
   constexpr uint32_t kWidth = 8, kNarrow = 4;
-  // A block for each processor while threads have few pixels, two where they have many.
+  // One block per multiprocessor while threads have few pixels, two if they have many.
   constexpr uint64_t kFewPixels = 2, kManyPixels = 8;
   if (elements % kGroup != 0 || channels % kGroup != 0 || elements / kGroup >= 1u << 30) return false;
   period = static_cast<uint32_t>(channels / kGroup);

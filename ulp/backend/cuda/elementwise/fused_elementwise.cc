@@ -1,4 +1,5 @@
-// Tasks of the pipeline: from a problem to its pattern, and to what the pattern's kernel is given.
+// Tasks for fused_elementwise.h: from a problem to its pattern, and to the arguments of the
+// pattern's kernel.
 #include "ulp/backend/cuda/elementwise/fused_elementwise.h"
 
 #include <algorithm>
@@ -21,7 +22,7 @@ namespace {
 
 bool reduces(const Node& node) { return node.op->form == Form::reduction; }
 
-// How many of a node's inputs have a number for each element; the others have one for each channel.
+// How many of a node's inputs have a value per element; the others have one per channel.
 size_t full_inputs(const Node& node) {
   if (node.op == &kBatchNorm) return 1;
   if (node.op == &kBatchNormGrad || node.op == &kBatchNormSums) return 2;
@@ -33,9 +34,9 @@ bool has_channels(const Node& node) { return reduces(node) || full_inputs(node) 
 // A problem as an expression.
 struct Expression {
   std::string text;
-  std::vector<TensorId> leaves;  // by the bytes they have
+  std::vector<TensorId> leaves;  // distinct by the bytes they read
   std::vector<NodeId> stages;    // children first
-  bool tree = true;              // no node is met twice
+  bool tree = true;              // no node is reached twice
 
   explicit Expression(const Problem& problem) { walk(problem, problem.roots[0]); }
 
@@ -87,8 +88,8 @@ std::string why_not(const Problem& problem) {
   return "";
 }
 
-// A tensor that kernels read in place, or, where reading it rounds (a weight to its operand's format, which is reported, or
-// looks at all of it), decoded first.
+// A tensor that kernels read in place. It is decoded first if reading it rounds (a weight to its
+// operand format, which is reported) or needs a pass over the whole tensor.
 struct Input {
   Operand operand;
   bool decoded = false;
@@ -113,7 +114,8 @@ WriteView fp32_target(float* data, size_t elements) {
   return view;
 }
 
-// Whether the result is a number of the first input or 0, both in one plain format, so that writing it rounds nothing.
+// Whether the result is a value of the first input or 0, both in one plain format, so that writing
+// it rounds nothing.
 bool chooses_numbers(const Problem& problem, const Node& node) {
   if (node.op != &kActivation<elementwise::Relu> && node.op != &kActivationGrad<elementwise::Relu>)
     return false;
@@ -137,7 +139,8 @@ class FusedTask : public Task {
     for (const TensorId out : root.out) results_.push_back({out, Result(problem, root, out), 0, false});
     for (Output& output : results_) {
       const WriteView& view = output.result.form();
-      // What a kernel cannot write by groups, or makes channel by channel, is made in fp32 and written as a whole.
+      // Results that a kernel cannot write by groups, or computes channel by channel, are computed
+      // in fp32 and encoded as a whole.
       output.staged = reduces(root) ? !view.stored.fp32 : !output.result.in_groups();
       if (output.staged) output.space = book_.book(output.result.elements());
       if (!reduces(root)) {
@@ -164,14 +167,14 @@ class FusedTask : public Task {
   }
 
   const std::string& text() const { return text_; }
-  // Whether the launch is all that it does.
+  // Whether the task is a single launch.
   bool plain() const {
     const auto decoded = [](const Input& input) { return input.decoded; };
     return std::none_of(leaf_.begin(), leaf_.end(), decoded) &&
            std::none_of(channel_.begin(), channel_.end(), decoded) &&
            std::none_of(results_.begin(), results_.end(), [](const Output& output) { return output.staged; });
   }
-  // Of a plain one: the call but for where things lie. What stands for addresses tells tensors apart.
+  // For a plain task: the call without addresses. Placeholders for addresses tell tensors apart.
   FusedCall form() const {
     const auto stands_for = [](TensorId id) { return static_cast<uintptr_t>(id.index + 1) * 64; };
     const auto codes = [&](TensorId id) { return reinterpret_cast<uint8_t*>(stands_for(id)); };
@@ -255,7 +258,7 @@ class FusedTask : public Task {
     }
     reported_.push_back({});
     if (id == problem.roots[0]) return;
-    // What is not stored is rounded as if it were.
+    // A tensor that is not stored is rounded as if it were.
     const Storage& storage = problem.format(node.out[0]).storage;
     const TensorInfo& tensor = problem.tensor(node.out[0]);
     const Rounding rounding = tensor_rounding(problem.plan, tensor, storage, {});
@@ -279,12 +282,13 @@ class FusedTask : public Task {
   FusedCall call_;
   std::vector<Input> leaf_, channel_;
   std::vector<size_t> first_leaf_;  // the first leaf of the same tensor
-  std::vector<TensorId> reported_;  // by stage: where rounding is reported; none
+  std::vector<TensorId> reported_;  // by stage: the tensor whose rounding is reported, or none
   std::vector<Output> results_;
   size_t convert_ = 0, partial_ = 0;
 };
 
-// A batch norm's reduction and what follows it. Where it turns out that they cannot be one launch they are two.
+// A batch norm's reduction and the step after it, in one launch if possible (batchnorm_grid.h),
+// else in two.
 class MergedTask : public Task {
  public:
   MergedTask(FusedTask& first, FusedTask& second, JoinedLaunch launch)
@@ -306,7 +310,7 @@ class MergedTask : public Task {
   JoinedLaunch launch_;
 };
 
-// Several copies: those that go by groups in few launches, the others one by one.
+// Several copies: those by groups in few launches, the others one by one.
 class CopiesTask : public Task {
  public:
   explicit CopiesTask(const Problem& problem) {
@@ -351,7 +355,7 @@ class CopiesTask : public Task {
   struct One {
     Input input;
     Result result;
-    size_t space;  // of numbers that are written as a whole
+    size_t space;  // of values that are encoded as a whole
   };
   Workspace book_;
   std::vector<One> copies_;

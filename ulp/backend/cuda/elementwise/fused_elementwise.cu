@@ -51,7 +51,7 @@ struct Dropout : Map<CopyOp, A> {
   }
 };
 
-// Many inputs, from left to right.
+// Many inputs, added from left to right.
 struct SumMany {
   static constexpr int kLeaves = kMaxLeaves, kStages = 1, kViews = 0, kParams = 0;
   static constexpr bool kSettles = true;
@@ -107,7 +107,7 @@ constexpr Pattern kPatterns[] = {
     {"seed()", launch_rare<Seed>},
 };
 
-// Blocks go to copies in turn, to each as many as it needs. The copy that this block has.
+// The copy that this block works on. Each copy has as many consecutive blocks as it needs.
 __device__ inline int copy_of(const Copies& copies) {
   int low = 0, high = copies.count - 1;
   while (low < high) {
@@ -121,7 +121,7 @@ __device__ inline int copy_of(const Copies& copies) {
   return low;
 }
 
-// Of little: a thread takes an element.
+// For small copies: one element per thread.
 __global__ void __launch_bounds__(kThreads) run_singles(ULP_TABLE(Copies) copies) {
   const Copies::One& one = copies.one[copy_of(copies)];
   const uint64_t i = uint64_t{blockIdx.x - one.first_block} * blockDim.x + threadIdx.x;

@@ -1,6 +1,7 @@
-// Expressions over stored tensors, as types: Relu<Add<BatchNorm<X>, X>>. An object holds what a thread needs for its eight
-// channels and the range events it saw; eval() gives the node's eight numbers of a group, not yet rounded. L, S, V and Q count leaves, nodes,
-// channel inputs and channel values to the left of a node. Only for files that are compiled as kernels.
+// Expressions over stored tensors, as types: Relu<Add<BatchNorm<X>, X>>. An object holds what a
+// thread needs for its eight channels and the range events it counted; eval() gives the node's
+// eight values of a group, not yet rounded. L, S, V and Q count the leaves, nodes, channel inputs
+// and channel values to the left of a node. Only for files compiled as kernels.
 #pragma once
 
 #include "ulp/backend/cuda/elementwise/fused_groups.h"
@@ -8,10 +9,10 @@
 
 namespace ulp::cuda {
 
-// Not inlined, so that the many kernels that may come here stay small.
+// Not inlined, to keep the many kernels that call it small.
 __attribute__((noinline)) static __device__ void load_any(const ReadView& view, const StepState& state,
                                                           uint64_t group, float (&x)[8]) {
-  RangeCount dropped;  // weights that are rounded as they are read are reported where that is done
+  RangeCount dropped;  // weights that are rounded when read are reported where that is done
   load(view, state, group, x, dropped);
 }
 
@@ -28,14 +29,15 @@ __attribute__((noinline)) static __device__ void round_any(const Rounder& rounde
   }
 }
 
-// Where a thread is.
+// A thread's position.
 struct At {
   const StepState& state;
   uint64_t group;
-  uint32_t count;  // elements of the group that there are
+  uint32_t count;  // elements that exist in the group
 };
 
-// An input of a node: a leaf as it is, an inlined node rounded. What comes out is what the node's tensor would hold.
+// The value of a node's input: a leaf as read, or an inlined node after rounding. It equals what
+// the node's tensor would hold.
 template <int kWidth, int L, int S, typename Child, typename Args, typename Raws>
 __device__ inline void value(Child& child, const Args& a, const Raws& raw, const At& at, float (&x)[8]) {
   child.template eval<kWidth, L, S>(a, raw, at, x);
@@ -49,7 +51,7 @@ __device__ inline void value(Child& child, const Args& a, const Raws& raw, const
   }
 }
 
-// Reports what was seen inside a child and, where it is a node, in rounding it.
+// Reports the range events inside a child and, if it is a node, of rounding it.
 template <int S, typename Child, typename Args>
 __device__ inline void report_child(const Child& child, const Args& a) {
   if constexpr (Child::kStages > 0) {
@@ -59,7 +61,7 @@ __device__ inline void report_child(const Child& child, const Args& a) {
   }
 }
 
-// A channel input's number; what rounding it did is counted once, where `counts`.
+// The value of a channel input. Rounding events are counted once, if `counts`.
 __attribute__((noinline)) static __device__ float channel_any(const ReadView& view, const StepState& state,
                                                               uint64_t c, bool counts, RangeCount& seen) {
   RangeCount dropped;
@@ -71,7 +73,8 @@ __device__ inline float channel_value(const ReadView& view, const StepState& sta
   return channel_any(view, state, c, counts, seen);
 }
 
-// Channel values of a block in shared memory: value q of entry e lies at [q * entries + e]. Where a thread finds its eight entries.
+// A block's channel values in shared memory: value q of entry e is at [q * entries + e]. Entries
+// tells where a thread finds its eight.
 struct Entries {
   uint32_t count;
   uint32_t at[8];
@@ -167,7 +170,7 @@ struct Map2 {
   }
 };
 
-// What the operators do. The short way leaves NaN as they come where kSettles says that they will be settled.
+// The operators. The fast path leaves NaN as it is if kSettles says that it will be settled later.
 template <int kWidth>
 __device__ inline float settled(float x) {
   return kWidth == kAny ? settle_nan(x) : x;
@@ -210,7 +213,7 @@ using ReluGrad = Map2<ReluGradOp, A, B>;
 template <typename A, typename B>
 using Add = Map2<AddOp, A, B>;
 
-// Channel inputs gamma, beta, mean, variance; values mean, scale, beta.
+// Channel inputs: gamma, beta, mean, variance; channel values: mean, scale, beta.
 template <typename A>
 struct BatchNorm {
   static constexpr int kLeaves = A::kLeaves, kStages = A::kStages + 1, kViews = A::kViews + 4,
@@ -254,7 +257,7 @@ struct BatchNorm {
   }
 };
 
-// Of (dout, x); channel inputs gamma, mean, variance and the two sums.
+// Of (dout, x); channel inputs: gamma, mean, variance and the two sums.
 template <typename A, typename B>
 struct BatchNormGrad {
   static constexpr int kBefore = A::kParams + B::kParams, kViewsBefore = A::kViews + B::kViews;
@@ -314,13 +317,13 @@ struct BatchNormGrad {
   }
 };
 
-// What every kernel of an expression is given.
+// Arguments of every kernel of an expression.
 template <typename Expression>
 struct FusedArgs {
   const StepState* state;
   uint64_t elements, groups, threads, channels, period;
   uint32_t active, entries;
-  bool whole;  // a block's channel values are those of all channels; else those of its first elements
+  bool whole;  // a block holds the channel values of all channels; else those of its first elements
   int leaves;
   Leaf leaf[Expression::kLeaves > 0 ? Expression::kLeaves : 1];
   Stage stage[Expression::kStages];
@@ -335,7 +338,8 @@ struct FusedArgs {
         period(spread.period),
         active(spread.active),
         leaves(call.leaves) {
-    // Where there is one row, an output may lie over a channel input: then no block may read what another writes.
+    // With a single row an output may overlay a channel input; then no block may read what another
+    // writes.
     whole = channels <= uint64_t{kGroup} * active && elements > channels;
     entries = whole ? static_cast<uint32_t>(channels) : kGroup * active;
     for (int i = 0; i < Expression::kLeaves; ++i) leaf[i] = call.leaf[i];
@@ -345,7 +349,8 @@ struct FusedArgs {
   size_t tile_bytes() const { return size_t{Expression::kParams} * entries * sizeof(float); }
 };
 
-// Works out the block's channel values and takes the thread's own. All threads of the block must come here.
+// Computes the block's channel values and takes the thread's own. All threads of the block must
+// call it.
 template <typename Expression, typename Args>
 __device__ inline void prepare(Expression& expression, const Args& a, float* tile, uint64_t q) {
   if constexpr (Expression::kParams > 0) {
@@ -378,7 +383,7 @@ __device__ inline void prepare(Expression& expression, const Args& a, float* til
   }
 }
 
-// How many groups a thread reads before it works on them.
+// How many groups a thread loads before it processes them.
 template <typename Expression, int kWidth>
 constexpr int groups_at_once() {
   if (kWidth == kAny) return 1;
@@ -386,7 +391,7 @@ constexpr int groups_at_once() {
   return kWidth == 16 && Expression::kLeaves == 1 ? 4 : 2;
 }
 
-// The leaves' codes of the groups that a thread works on next.
+// The leaves' codes of the groups that a thread processes next (prefetch).
 template <typename Expression, int kWidth>
 struct Ahead {
   static constexpr int kAtOnce = groups_at_once<Expression, kWidth>();
@@ -415,7 +420,7 @@ __device__ inline At place(const Args& a, uint64_t group) {
   return {*a.state, group, left < kGroup ? static_cast<uint32_t>(left) : kGroup};
 }
 
-// The leaves that kernels of an expression must be compiled for; kAny where not everything goes the short way.
+// The width of leaves that a kernel must be compiled for; kAny if something needs the general path.
 inline int width_of(const FusedCall& call) {
   if (call.elements % kGroup != 0 || call.leaves == 0) return kAny;
   for (int i = 0; i < call.stages; ++i) {

@@ -1,6 +1,7 @@
-// Groups of eight numbers in registers: read, rounded and written. Two ways with the same bits: any storage and rounding mode
-// through codec.h, or, for codes of 8, 16 and 32 bits rounded to nearest-even, few steps for the numbers of an ordinary day and the scalar codec
-// for a group in which something is special. Only for files that are compiled as kernels.
+// Groups of eight values in registers: read, rounded and written. Two paths give the same bits. The
+// general path takes any storage and rounding mode, through codec.h. The fast path takes codes of
+// 8, 16 and 32 bits rounded to nearest even, in few steps for ordinary values; a group with a
+// special value goes to the scalar codec. Only for files compiled as kernels.
 #pragma once
 
 #include "ulp/backend/cuda/access/codec.h"
@@ -14,10 +15,10 @@
 
 namespace ulp::cuda {
 
-// Which leaves a kernel is compiled for: all of 8 bits, of 8 or 16, of 8, 16 or 32; or anything.
+// Which leaves a kernel is compiled for: all of 8 bits; of 8 or 16; of 8, 16 or 32; or any (kAny).
 inline constexpr int kAny = 0;
 
-// An element by a number that is not known when compiling, without an array in memory.
+// An element by an index not known at compile time, without an array in local memory.
 template <typename T, int n>
 __device__ inline T pick(const T (&x)[n], int i) {
   T value = x[0];
@@ -31,7 +32,7 @@ __device__ inline void put(T (&x)[n], int i, T value) {
   for (int k = 0; k < n; ++k) x[k] = k == i ? value : x[k];
 }
 
-// The larger of two magnitudes; NaN if one is.
+// The larger of two magnitudes; NaN if one is NaN.
 __device__ inline float larger(float a, float b) {
 #if defined(__CUDA_ARCH__)
   float most;
@@ -49,7 +50,7 @@ __device__ inline float largest_of(const float (&x)[8]) {
   return larger(larger(most[0], most[1]), larger(most[2], most[3]));
 }
 
-// The codes of a group as they lie in memory.
+// A group's codes as stored.
 template <int kWidth>
 struct Raw {
   uint32_t word[kWidth == 8 ? 2 : kWidth == 16 ? 4 : 8];
@@ -85,8 +86,8 @@ __device__ inline void load_raw(const Leaf& leaf, uint64_t group, Raw<kWidth>& r
   }
 }
 
-// Codes of kBits bits. A code at the top of a register, whatever lies below it, moves with its sign to where a number has
-// it; what the exponent lacks is a factor.
+// Decodes codes of kBits bits. A code at the top of a register is shifted with its sign to its
+// place in an fp32 pattern; bits below it are masked. A factor supplies the missing exponent.
 template <int kBits, int kWords>
 __device__ inline void decode_raw(const Leaf& leaf, const uint32_t (&word)[kWords], float (&x)[8]) {
   constexpr int kEach = 32 / kBits;
@@ -128,7 +129,7 @@ __device__ inline void decode_group(const Leaf& leaf, const Raw<kWidth>& raw, fl
   }
 }
 
-// Range events of numbers that are within the limit, of which `most` is the largest magnitude.
+// Counts range events of values within the limit; `most` is their largest magnitude.
 __device__ inline void count_quick(const Rounder& rounder, const float (&x)[8], float most,
                                    RangeCount& seen) {
   // |x| in (0, vanishing / 2]: 0 wraps around.
@@ -137,13 +138,14 @@ __device__ inline void count_quick(const Rounder& rounder, const float (&x)[8], 
   seen.amax = float_bits(most) > seen.amax ? float_bits(most) : seen.amax;
 }
 
-// 2^23 spacings of codes at x: added to |x| they leave it rounded to a whole number of them, ties to even.
+// The pattern of 2^23 spacings of codes at x. Adding it to |x| rounds |x| to a whole number of
+// spacings, ties to even.
 __device__ inline uint32_t spacings(const Rounder& rounder, float x) {
   const uint32_t own = (float_bits(x) & 0x7F800000u) + rounder.many;
   return own > rounder.least ? own : rounder.least;
 }
 
-// The codes of a group in which something is special; with decoded ones in x.
+// The codes of a group with a special value; their decoded values replace x.
 template <bool kSettles>
 __device__ inline void encode_special(const Rounder& rounder, float (&x)[8], uint32_t (&code)[8],
                                       RangeCount& seen) {
@@ -158,7 +160,7 @@ __device__ inline void encode_special(const Rounder& rounder, float (&x)[8], uin
 }
 
 #if defined(__CUDA_ARCH__)
-// Two numbers within the limit as two codes.
+// Two values within the limit as two codes.
 __device__ inline uint32_t unit_codes(Rounder::Unit unit, float low, float high) {
   if (unit == Rounder::Unit::bf16) {
     const __nv_bfloat162 two = __floats2bfloat162_rn(low, high);
@@ -169,7 +171,8 @@ __device__ inline uint32_t unit_codes(Rounder::Unit unit, float low, float high)
 }
 #endif
 
-// Rounds a value in registers. kSettles: arithmetic may have made NaN of it, which then are settled.
+// Rounds values in registers. kSettles: arithmetic may have produced NaN, which is then settled to
+// one pattern.
 template <bool kSettles>
 __device__ inline void round_quick(const Rounder& rounder, float (&x)[8], RangeCount& seen) {
   if (!rounder.on) {
@@ -274,7 +277,7 @@ __device__ inline void store_quick(const WriteView& view, const Rounder& rounder
       ++seen.overflow;
     }
   }
-  // Signs are taken from the numbers, several at a time.
+  // Signs are taken from the values, several at a time.
   if (view.stored.bits == 8) {
     uint32_t word[2];
 #pragma unroll

@@ -1,4 +1,4 @@
-// The kernel of an elementwise expression. Only for files that are compiled as kernels.
+// The kernel of an elementwise expression. Only for files compiled as kernels.
 #pragma once
 
 #include "ulp/backend/cuda/elementwise/fused_expressions.h"
@@ -21,7 +21,8 @@ struct ElementwiseArgs : FusedArgs<Expression> {
       : FusedArgs<Expression>(call, spread), out(call.out[0]), rounder(call.rounder) {}
 };
 
-// An output may lie where an input lies: a thread reads groups before it writes them, and nobody else reads them.
+// An output may overlay an input: a thread reads groups before it writes them, and no other thread
+// reads them.
 template <typename Expression, int kWidth>
 __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     run_elementwise(const __grid_constant__ ElementwiseArgs<Expression> a) {
@@ -61,7 +62,7 @@ void launch_width(const FusedCall& call, Stream stream) {
   launch(run_elementwise<Expression, kWidth>, {spread.blocks, spread.block, args.tile_bytes()}, stream, args);
 }
 
-// An operator that models seldom use: compiled once, for anything.
+// For an operator that models rarely use: compiled once, for any storage.
 template <typename Expression>
 void launch_rare(const FusedCall& call, Stream stream) {
   launch_width<Expression, kAny>(call, stream);

@@ -1,6 +1,6 @@
-// Reductions over rows. Each thread sums its eight channels over its groups in fp32; the threads of a block with the same channels are joined in
-// double and give a row of partial results; a second kernel joins the rows in double. All in an order that depends on the
-// shape alone.
+// Reductions over rows. Each thread sums its eight channels over its groups in fp32. The threads of
+// a block with the same channels are combined in double and give a row of partial results. A second
+// kernel combines the rows in double. The order depends on the shape alone.
 #include "ulp/backend/cuda/access/single.h"
 #include "ulp/backend/cuda/batchnorm/batchnorm.h"
 #include "ulp/backend/cuda/elementwise/fused_expressions.h"
@@ -8,7 +8,7 @@
 namespace ulp::cuda {
 namespace {
 
-// A bias's gradient.
+// The gradient of a bias.
 template <typename A>
 struct ChannelSum {
   static constexpr int kLeaves = A::kLeaves, kStages = A::kStages + 1, kViews = A::kViews,
@@ -40,7 +40,7 @@ struct ChannelSum {
   }
 };
 
-// The two sums of batch norm's gradient, of (dout, x); channel inputs mean and variance.
+// The two sums of batch norm's gradient, of (dout, x); channel inputs: mean and variance.
 template <typename A, typename B>
 struct NormSums {
   static constexpr int kBefore = A::kParams + B::kParams, kViewsBefore = A::kViews + B::kViews;
@@ -94,9 +94,9 @@ struct NormSums {
   }
 };
 
-// Mean and variance. Squares are taken about a number of the channel itself, the thread's first: a thread has few rows, so what
-// the square of the mean's distance from it takes away again is not much. Threads are then joined by means and squares
-// about them (Chan, Golub, LeVeque), where nothing cancels.
+// Mean and variance. Squares are taken about the thread's first value of the channel: a thread has
+// few rows, so subtracting the square of the mean's distance from it cancels little. Threads are
+// then combined by means and squares about them (Chan, Golub, LeVeque), where nothing cancels.
 template <typename A>
 struct Stats {
   static constexpr int kLeaves = A::kLeaves, kStages = A::kStages + 1, kViews = A::kViews,
@@ -113,7 +113,7 @@ struct Stats {
     value<kWidth, 0, 0>(a, args, raw, at, x);
     if (begins) {
 #pragma unroll
-      // Nothing that would carry sums of differences out of range.
+      // A value that would carry sums of differences out of range is not used.
       for (int i = 0; i < 8; ++i) first[i] = fabsf(x[i]) < 0x1p62f ? x[i] : 0.0f;
     }
 #pragma unroll
@@ -128,7 +128,7 @@ struct Stats {
     const double total = sum[0][i], share = total / count;
     const double squares = sum[1][i] - total * share;
     sum[0][i] = static_cast<float>(first[i] + share);
-    // Rounding may leave less than nothing; NaN stays.
+    // Rounding may give a negative number; NaN stays.
     sum[1][i] = static_cast<float>(squares < 0 ? 0 : squares);
   }
   template <int S, typename Args>
@@ -141,7 +141,7 @@ template <typename Root>
 struct ReductionArgs : FusedArgs<Root> {
   float* partial;
   uint64_t rows;
-  // All threads have so many elements at each place, the first `rest` places one more.
+  // Every thread has `rounds` elements at each place; the first `rest` places have one more.
   uint64_t rounds, rest;
 
   ReductionArgs(const FusedCall& call, const Spread& spread)
@@ -158,14 +158,16 @@ __device__ inline uint64_t count_of(const Args& a, uint64_t q, uint32_t i) {
   return a.rounds + (q * kGroup + i < a.rest ? 1 : 0);
 }
 
-// Partial results: [value][row][place], places being those of a period; moments have their counts as a third value.
+// Partial results: [value][row][place], with the places of a period; moments have their counts as a
+// third value.
 template <typename Args>
 __device__ inline float* partial_at(const Args& a, int value, uint64_t row, uint64_t place) {
   return a.partial + (static_cast<uint64_t>(value) * a.rows + row) * a.period * kGroup + place;
 }
 
-// What is joined of several threads or rows: a sum; or with moments a number of elements, and the first and second powers of their
-// distances from a pivot near them. In double, where nothing of that cancels that fp32 could hold.
+// The combined result of several threads or rows: a sum, or for moments the number of elements and
+// the sums of first and second powers of their distances from a nearby pivot. In double, where
+// nothing cancels that fp32 could hold.
 struct Joined {
   double count = 0, first = 0, second = 0;
 
@@ -174,7 +176,7 @@ struct Joined {
     first += n * away;
     second += squares + n * away * away;
   }
-  // Nothing from which a distance would not be a number.
+  // A pivot from which a distance would not be finite is not used.
   __device__ static double pivot_of(float x) { return fabsf(x) < 0x1p100f ? static_cast<double>(x) : 0.0; }
   __device__ double mean(double pivot) const { return pivot + first / count; }
   __device__ double squares() const {
@@ -183,8 +185,8 @@ struct Joined {
   }
 };
 
-// The threads of a block with the same channels; thread k * period + p has place p. Each thread joins a run of them, and the runs
-// are joined in their order.
+// Combines the threads of a block with the same channels; thread k * period + p has place p. Each
+// thread combines a run of them, and the runs are combined in order.
 template <typename Root, typename Args>
 __device__ inline void join_block(const Args& a, const float* shared) {
   __shared__ Joined runs[kReductionThreads];
@@ -267,7 +269,7 @@ __global__ void __launch_bounds__(kReductionThreads, kBlocksAtOnce)
     }
   }
   if (a.period <= a.active) {
-    __syncthreads();  // the channel values are done with
+    __syncthreads();  // the channel values are no longer needed
     if (threadIdx.x < a.active) {
 #pragma unroll
       for (int k = 0; k < Root::kValues; ++k) {
@@ -297,10 +299,10 @@ struct JoinArgs {
   WriteView out[2];
 };
 
-// Of a block: rows are dealt out, channels lie side by side.
+// A combining block: rows are dealt to slices, channels lie side by side.
 constexpr uint32_t kSlices = 32, kLanes = 16, kJoinThreads = kSlices * kLanes;
 
-// What the slices of a channel have, joined in their order by its first thread.
+// Combines the slices of a channel in order, in its first thread.
 __device__ inline Joined join_slices(const Joined& mine) {
   __shared__ Joined slices[kSlices][kLanes];
   const uint32_t slice = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
@@ -322,7 +324,7 @@ __device__ inline void write_channel(const WriteView& view, const StepState& sta
   *at = adding(view, state) ? *at + x : x;
 }
 
-// What a thread adds up of a channel: function(its place among the partial results).
+// Calls function(index of a partial result) for a thread's share of a channel.
 template <typename Function>
 __device__ inline void for_partials(const JoinArgs& a, uint64_t c, const Function& function) {
   if (c >= a.channels) return;
@@ -352,7 +354,7 @@ __global__ void __launch_bounds__(kJoinThreads) join_moments(const __grid_consta
   // The first row has every place.
   const double pivot = c < a.channels ? Joined::pivot_of(means[c]) : 0;
   Joined mine;
-  // Where there is nothing the mean is of no meaning.
+  // Without elements the mean is undefined.
   for_partials(a, c, [&](uint64_t i) {
     if (counts[i] > 0)
       mine.add_moment(counts[i], static_cast<double>(means[i]) - pivot, static_cast<double>(squares[i]));
@@ -400,7 +402,8 @@ void launch_reduction(const FusedCall& call, Stream stream) {
   }
 }
 
-// A bias's gradient of few elements, as behind a classifier: one launch, in which a thread has one channel of every 32nd row.
+// The gradient of a bias with few elements, as after a classifier: one launch, in which a thread
+// has one channel of every 32nd row.
 constexpr uint64_t kLittle = 1u << 16;
 constexpr uint32_t kLittleThreads = 1024;
 

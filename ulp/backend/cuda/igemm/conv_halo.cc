@@ -5,12 +5,12 @@
 namespace ulp::cuda {
 namespace {
 
-// Of two blocks on a processor.
+// Shared memory for each of two blocks on a multiprocessor.
 constexpr uint32_t kPaddedSharedOfTwo = 112 * 1024;
 
 uint32_t up(uint32_t x, uint32_t granule) { return (x + granule - 1) / granule * granule; }
 
-// The taps' offsets along an axis: the lowest, and how many there are from there to the highest.
+// The taps' offsets along an axis: the lowest, and how many from there to the highest.
 struct Span {
   int32_t lowest = 0;
   uint32_t extent = 1;
@@ -20,8 +20,8 @@ Span span_of(const int16_t* offsets, uint32_t count) {
   return {*low, static_cast<uint32_t>(*high - *low) + 1};
 }
 
-// From a row's first place, or an image's, to that of the next: there is room for all results and pixels, and where a result looks beyond,
-// it meets the next one's zeros.
+// Distance from the first place of a row (or image) to that of the next. All results and pixels
+// have room, and a result that reads beyond its row meets zeros.
 uint32_t pitch_of(uint32_t in, uint32_t out, const Span& span) {
   const auto looked_at = static_cast<int32_t>(out + span.extent - 1);
   const int32_t zeros = -span.lowest, shared = std::max(zeros, 0);
@@ -29,10 +29,11 @@ uint32_t pitch_of(uint32_t in, uint32_t out, const Span& span) {
                                          std::min(zeros + static_cast<int32_t>(in), looked_at)}));
 }
 
-// Cycles, by rates of the hardware and not by measurement. The tensor core is kept waiting by the left operand, 2 KB of shared memory for
-// each step, where columns are few; a warpgroup waits for its sums and then stores them while others multiply, if there are enough.
+// Cost in cycles, from hardware rates and not from measurements. With few columns the tensor core
+// waits for its left operand, 2 KB of shared memory per step. A warpgroup waits for its sums and
+// then stores them while others multiply, if there are enough of them.
 double cost(const IgemmShape& shape, Feed feed, const IgemmTiling& tiling, uint32_t processors) {
-  constexpr double kBytes = 24;  // from memory, of a processor
+  constexpr double kBytes = 24;  // bytes per cycle from memory, per multiprocessor
   const uint32_t columns = tiling.columns, pieces = tiling.padded.pieces,
                  tiles = tiling.row_tiles * tiling.column_tiles;
   const double steps = shape.taps() * tiling.channels / 16.0,
@@ -40,7 +41,7 @@ double cost(const IgemmShape& shape, Feed feed, const IgemmTiling& tiling, uint3
   const double piece = steps * std::max(16 + columns / 4, columns / 2), waits = 250 + 8.0 * columns;
   const double pixels = double{1} * tiling.padded.pixels * tiling.channels * feed_bytes(feed),
                weights = double{1} * tiling.block_bytes(feed) * shape.taps();
-  // Of a tile: products, instructions, memory.
+  // Of a tile: products, instructions, memory traffic.
   const double takes = std::max(
       {pieces * piece, elements / 16 + pixels / 50, (pixels + elements * feed_bytes(feed)) / kBytes});
   const uint32_t each = (tiles + processors - 1) / processors,
@@ -57,7 +58,7 @@ bool make_padded(const IgemmShape& shape, Feed feed, uint32_t processors, IgemmT
   if (feed != Feed::bf16 && feed != Feed::bf16_from_8) return false;
   if (c != 16 && c != 32 && c != 64) return false;
   if (columns != 16 && columns != 32 && columns != 64) return false;
-  // A thread writes a quarter of the columns, but never less than a group, or none.
+  // A thread writes a quarter of the columns but at least one group of eight, or nothing.
   if (shape.out_c % std::max(columns / 4, 8u) != 0) return false;
   if (shape.stride_h != 1 || shape.stride_w != 1 || shape.taps() == 0) return false;
   PaddedTiles& padded = tiling.padded;
@@ -90,7 +91,7 @@ bool make_padded(const IgemmShape& shape, Feed feed, uint32_t processors, IgemmT
   tiling.slab_rows = padded.pixels;
   const size_t weights = std::max<size_t>(size_t{shape.taps()} * tiling.block_bytes(feed), kPaddedSlack);
   for (const uint32_t blocks : {2u, 1u}) {
-    if (blocks == 2 && columns == 64) continue;  // its sums take more registers
+    if (blocks == 2 && columns == 64) continue;  // its sums need more registers
     const uint32_t most = std::max(processors * blocks / tiling.column_tiles, 1u),
                    each = std::min(tiling.row_tiles, most);
     tiling.grid = each * tiling.column_tiles;
@@ -102,7 +103,7 @@ bool make_padded(const IgemmShape& shape, Feed feed, uint32_t processors, IgemmT
 }
 
 std::optional<IgemmTiling> choose_padded(const IgemmShape& shape, Feed feed, uint32_t processors) {
-  // Few taps make little use of what lies in shared memory; more columns would read it again.
+  // With few taps, pixels in shared memory are hardly reused. More columns would read them again.
   if (shape.taps() < 4 || shape.out_c > 64 || shape.step_h != 1 || shape.step_w != 1) return std::nullopt;
   const uint32_t border = span_of(shape.row, shape.rows).extent - 1;
   std::optional<IgemmTiling> best;
@@ -119,13 +120,13 @@ std::optional<IgemmTiling> choose_padded(const IgemmShape& shape, Feed feed, uin
     least = takes;
   };
   for (const uint32_t columns : {64u, 32u, 16u}) {
-    // Not more idle columns than working ones.
+    // No more idle columns than working ones.
     if (columns > 16 && columns / 2 >= shape.out_c) continue;
     for (uint32_t images = std::min(shape.images, 8u); images > 1; --images)
       consider(columns, images, shape.out_h);
     for (uint32_t bands = 1, before = 0; bands <= shape.out_h; ++bands) {
       const uint32_t rows = (shape.out_h + bands - 1) / bands;
-      // Pixels of borders are fetched for both tiles that they lie between.
+      // Border pixels are loaded by both neighbouring tiles.
       if (rows == before || (bands > 1 && rows < 2 * border)) continue;
       before = rows;
       consider(columns, 1, rows);

@@ -1,5 +1,6 @@
-// The kernel of conv_halo.h. A block's first tile is fetched by all its threads; while three warpgroups multiply it the fourth fetches
-// the next, and multiplies with them where there is none. Codes become bf16 on the way into shared memory, once for all taps.
+// The kernel of conv_halo.h. All threads of a block load its first tile. Then three warpgroups
+// multiply while the fourth loads the next tile; if there is none, it multiplies too. Codes become
+// bf16 on the way into shared memory, once for all taps.
 #include "ulp/backend/cuda/igemm/conv_halo.h"
 
 #include "ulp/backend/cuda/igemm/conv_halo_device.h"
@@ -11,8 +12,9 @@ namespace {
 
 constexpr uint32_t kPaddedThreads = 512, kWarpgroup = 128;
 
-// Fetches a tile's pixels into the planes at `to`: a thread of `count`. Pieces of 16 bytes go round the threads, eight pixels of a piece
-// one after the other, so that what eight lanes write lies together in its plane and what a warp reads lies together in memory.
+// Loads a tile's pixels into the planes at `to`, as thread `thread` of `count`. Pieces of 16 bytes
+// are dealt round-robin; eight pixels of the same piece go to consecutive threads. So eight lanes
+// write contiguous bytes of a plane, and a warp reads contiguous global memory.
 template <Feed feed, uint32_t kChannels, int kAtOnce>
 __device__ inline void fetch(const IgemmCall& call, uint32_t index, uint32_t to, uint32_t thread,
                              uint32_t count) {
@@ -53,7 +55,7 @@ __device__ inline void fetch(const IgemmCall& call, uint32_t index, uint32_t to,
         uint32_t piece;
         const uint32_t i = place(first + u * count, piece);
         if (i >= pixels) continue;
-        // Two codes with copies of their signs above them: moved to bf16's place, of the copies one remains.
+        // Two codes, sign-extended and shifted to bf16's position; the mask leaves one sign bit.
         const auto low = [&](uint32_t codes) { return two_signed<0x9180>(codes) << call.shift & call.mask; };
         const auto high = [&](uint32_t codes) { return two_signed<0xB3A2>(codes) << call.shift & call.mask; };
         const uint32_t at = to + 2 * piece * plane + i * 16;
@@ -64,11 +66,12 @@ __device__ inline void fetch(const IgemmCall& call, uint32_t index, uint32_t to,
   }
 }
 
-// All taps of a piece into one sum, of a tap all channels; asynchronous. `a` and `b` are descriptors, planes lie `plane` bytes apart.
+// Sums all taps and channels of one group of 64 results. Asynchronous. `a` and `b` are descriptors;
+// planes are `plane` bytes apart.
 template <int kColumns, int kSteps>
 __device__ inline void multiply(const IgemmCall& call, uint64_t a, uint64_t b, uint32_t plane,
                                 float (&sums)[kColumns / 2]) {
-  // Addresses are in the lower half, and no carry leaves it.
+  // The address is in the lower half, and no carry leaves it.
   const auto moved = [](uint64_t descriptor, uint32_t by) {
     return (descriptor & ~uint64_t{0xFFFFFFFFu}) | (static_cast<uint32_t>(descriptor) + by);
   };
@@ -102,7 +105,8 @@ __global__ void __launch_bounds__(kPaddedThreads, kColumns <= 32 ? 2 : 1)
   ULP_SHARED(uint8_t, memory);
   const IgemmTiling& tiling = call.tiling;
   const uint32_t plane = tiling.padded.pixels * 16, slab_bytes = plane * (kChannels / 8);
-  // Slabs, weights, a barrier: what the last piece reads beyond a slab is there.
+  // Layout: slabs, weights, a barrier. What the last 64 results read beyond a slab lies within
+  // this.
   const uint32_t base = shared_address(memory);
   const uint32_t weights = base + (tiling.slabs * slab_bytes + 127) / 128 * 128;
   const uint32_t weight_bytes = call.shape.taps() * (kChannels * kColumns * 2);
@@ -132,7 +136,7 @@ __global__ void __launch_bounds__(kPaddedThreads, kColumns <= 32 ? 2 : 1)
       const PaddedTile tile = padded_tile(call, now);
       for (uint32_t piece = group; piece < tiling.padded.pieces; piece += more ? kGroups - 1 : kGroups) {
         float sums[kColumns / 2];
-        __syncwarp();  // some of its threads may still store
+        __syncwarp();  // some threads of the warp may still store
         multiply<kColumns, kChannels / 16>(call, block_descriptor(slab + piece * kPiece * 16, plane, 128),
                                            block_descriptor(weights, kColumns * 16, 128), plane, sums);
         mma_wait<0>();
@@ -145,7 +149,8 @@ __global__ void __launch_bounds__(kPaddedThreads, kColumns <= 32 ? 2 : 1)
           store_sums(call.out, call.rounder, uint64_t{pixel} * call.shape.out_c + channel, x, seen);
         };
         if constexpr (kColumns == 16) {
-          // A thread has four neighbouring channels of either row. Two threads exchange: one has eight of the first, the other of the second.
+          // A thread has four neighbouring channels of two rows. Two threads exchange halves: one
+          // then has eight channels of the first row, the other eight of the second.
           const bool odd = t % 2 != 0;
           float x[8];
 #pragma unroll
@@ -172,10 +177,10 @@ __global__ void __launch_bounds__(kPaddedThreads, kColumns <= 32 ? 2 : 1)
     next += gridDim.x / tiling.column_tiles;
     slab = next_slab;
     next_slab = next_slab == base ? base + slab_bytes : base;
-    // The tile is there, the one before has been read.
+    // The next tile has arrived, and the previous one has been read.
     __syncthreads();
   }
-  // Once for a block: blocks end together, and each of these would wait for those before it.
+  // Once per block: blocks finish together, and each atomic waits for those before it.
   report(seen, call.out.stats);
 }
 

@@ -1,10 +1,14 @@
-// Tiles of conv_igemm.h that lie in shared memory with their borders, for convolutions without stride of 16, 32 or 64 channels that are
-// multiplied as bf16: both operands come from shared memory, a tap is another place to begin at, and nothing is asked of single pixels.
+// Halo tiles for conv_igemm.h: tiles that lie in shared memory with their borders. They serve
+// convolutions without stride of 16, 32 or 64 channels that are multiplied as bf16. Both wgmma
+// operands come from shared memory, a tap is an offset to the start address, and no pixel is tested
+// for being inside the image.
 //
-// A tile is rows of an image, or a few whole images. Pixels are planes of eight channels, [plane][pixel][8] in bf16, rows one after the other
-// with zeros between them: those to the left of a row are also those to the right of the row before, those above an image also those below
-// the image before. Results are computed for all places in the rows' order, 64 at a time; those that are none are dropped. What the last 64
-// read beyond the pixels reaches such results alone.
+// A tile is some rows of an image, or a few whole images. Pixels are stored as planes of eight
+// channels, [plane][pixel][8] in bf16. Rows follow one another with zeros between them: the zeros
+// left of a row are also those right of the row before, and the zeros above an image are also those
+// below the image before. Results are computed at all places in row order, 64 at a time; those at
+// border places are dropped. The last 64 may read beyond the pixels, but that affects dropped
+// results only.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +20,15 @@ namespace ulp::cuda {
 
 inline constexpr uint32_t kPiece = 64;  // results that a warpgroup computes at once
 inline constexpr uint32_t kNoPixel = 0xFFFFFFFFu;
-// Bytes of shared memory that a block may have if it is alone on its processor; what reports take is not in it.
+// Shared memory for a block that has a multiprocessor to itself, in bytes. What reports need is not
+// included.
 inline constexpr uint32_t kPaddedShared = 226 * 1024;
-// Beyond the pixels: what the last piece may read, in bytes. That is kPiece * 16 at most, beyond the last plane; compute-sanitizer takes what
-// a product reads of two planes for kPiece * 32 bytes that lie together, from the first plane on.
+// Bytes beyond the pixels that the last 64 results may read: at most kPiece * 16, beyond the last
+// plane. The constant is larger because compute-sanitizer takes a product's reads of two planes for
+// kPiece * 32 contiguous bytes from the first plane on.
 inline constexpr uint32_t kPaddedSlack = kPiece * 32;
 
-// A tile's first result.
+// Image and row of a tile's first result.
 struct PaddedTile {
   uint32_t image, row;
 };
@@ -32,8 +38,8 @@ ULP_HD constexpr PaddedTile padded_tile(const IgemmCall& call, uint32_t tile) {
   return {above * padded.images, (tile - above * padded.bands.divisor) * padded.rows};
 }
 
-// Where place i of the tile's rows lies: image and row of the tile, and column. Of complete(): area and width are the places of an image and
-// of a row.
+// Image and row within the tile, and column, of place i. complete() sets `area` and `width` to the
+// places of an image and of a row.
 struct PaddedPlace {
   uint32_t image, row, column;
 };
@@ -43,12 +49,12 @@ ULP_HD constexpr PaddedPlace padded_place(const IgemmCall& call, uint32_t i) {
   return {image, row, rest - row * call.width.divisor};
 }
 
-// The input's pixel at place i; none where that is a border.
+// The input pixel at place i, or kNoPixel on a border.
 ULP_HD constexpr uint32_t padded_pixel(const IgemmCall& call, PaddedTile tile, uint32_t i) {
   const IgemmShape& shape = call.shape;
   const PaddedTiles& padded = call.tiling.padded;
   const PaddedPlace place = padded_place(call, i);
-  // Those before the first are large numbers.
+  // Unsigned: positions before the first become large numbers.
   const uint32_t image = tile.image + place.image,
                  row = tile.row + place.row + static_cast<uint32_t>(padded.row),
                  column = place.column + static_cast<uint32_t>(padded.column);
@@ -56,7 +62,7 @@ ULP_HD constexpr uint32_t padded_pixel(const IgemmCall& call, PaddedTile tile, u
   return (image * shape.in_h + row) * shape.in_w + column;
 }
 
-// The result's pixel at place i; none where there is no result.
+// The output pixel at place i, or kNoPixel where there is no result.
 ULP_HD constexpr uint32_t padded_result(const IgemmCall& call, PaddedTile tile, uint32_t i) {
   const IgemmShape& shape = call.shape;
   const PaddedTiles& padded = call.tiling.padded;
@@ -69,16 +75,18 @@ ULP_HD constexpr uint32_t padded_result(const IgemmCall& call, PaddedTile tile, 
          shape.first_w;
 }
 
-// Of a tile's planes.
+// Bytes of a tile's planes.
 constexpr uint32_t padded_bytes(const IgemmTiling& tiling) {
   return tiling.padded.pixels * tiling.channels * 2;
 }
 
-// Fills in a tiling whose columns, images and rows are given. False where the kernel does not do it, or a tile does not fit.
+// Completes a tiling whose columns, images and rows are set. False if the kernel does not support
+// it or a tile does not fit.
 bool make_padded(const IgemmShape& shape, Feed feed, uint32_t processors, IgemmTiling& tiling);
-// Threads fetch the pixels, from call.in.
+// Threads load the pixels themselves, from call.in.
 void start_padded(const IgemmCall& call, Feed feed, Stream stream);
-// The tiling that should be quickest by a model; none where taps are few or columns many, for which the other kernel is made.
+// The tiling that a cost model finds fastest. None if there are few taps or many columns: the slab
+// kernel is better there.
 std::optional<IgemmTiling> choose_padded(const IgemmShape& shape, Feed feed, uint32_t processors);
 
 }  // namespace ulp::cuda

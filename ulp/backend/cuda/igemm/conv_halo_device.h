@@ -1,5 +1,6 @@
-// Instructions of the kernel of conv_halo.h: those of sm90.h, and products of operands that both are in shared memory. The
-// host's compiler has stand-ins, which find operands by their descriptors as the tensor core does.
+// Instructions for the kernel of conv_halo.h: those of sm90.h, and wgmma with both operands in
+// shared memory. The host compiler gets stand-ins that locate operands by their descriptors, as the
+// tensor core does.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ namespace ulp::cuda {
 
 #if defined(__CUDACC__)
 
-// Adds a (64 rows by 16) times b to d, or writes it, both in shared memory; asynchronous.
+// Adds a (64 rows by 16) times b to d, or overwrites d; both are in shared memory. Asynchronous.
 template <int n>
 struct SharedMma;
 template <>
@@ -58,7 +59,7 @@ struct SharedMma<64> {
   }
 };
 
-// The compiler reads these registers after this place, and not while products are under way.
+// Makes the compiler read these registers after this point, not while products are in flight.
 template <int n>
 __device__ inline void hold_sums(float (&sums)[n]) {
 #pragma unroll
@@ -69,17 +70,17 @@ __device__ inline void store_piece(uint32_t to, uint32_t x, uint32_t y, uint32_t
   asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
 }
 
-// Copies 16 bytes to shared memory, or writes zeros there; asynchronous.
+// Copies 16 bytes to shared memory, or writes zeros there. Asynchronous.
 __device__ inline void copy_piece(uint32_t to, const uint8_t* from, bool there) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16u : 0u)
                : "memory");
 }
-// Until this thread's have been done.
+// Waits for this thread's copies.
 __device__ inline void wait_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 #else
 
-// Shared memory begins at 0. What is asynchronous is done at once.
+// Stand-ins: shared memory begins at address 0, and asynchronous operations complete at once.
 inline uint32_t shared_address(const void*) { return 0; }
 inline void barrier_init(uint32_t, uint32_t) {}
 inline void barrier_init_done() {}
@@ -130,7 +131,7 @@ struct SharedMma {
                 sizeof bits);
     return bits_float(uint32_t{bits} << 16);
   }
-  // What a thread holds: columns 8i + 2t and the next of rows g and g + 8 of its warp's 16.
+  // A thread holds columns 8i + 2t and 8i + 2t + 1 of rows g and g + 8 of its warp's 16.
   static void run(float (&d)[n / 2], uint64_t a, uint64_t b, int adds) {
     const uint32_t warp = threadIdx.x / 32 % 4, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     for (uint32_t i = 0; i < n / 2; ++i) {

@@ -1,4 +1,4 @@
-// The tasks of conv_igemm.h.
+// Tasks for conv_igemm.h: which problems the kernels take, and how they are launched.
 #include "ulp/backend/cuda/igemm/conv_igemm.h"
 
 #include <fmt/format.h>
@@ -19,29 +19,29 @@
 namespace ulp::cuda {
 namespace {
 
-// A convolution as the kernels do it.
+// A convolution as the kernels compute it.
 struct Described {
   Feed feed = Feed::bf16;
   float factor = 1;  // of weights
   bool gradient = false;
-  IgemmConv conv;  // after gathering, if anything is gathered
+  IgemmConv conv;  // after im2col, if there is any
   std::optional<Gathered> gathered;
   std::vector<IgemmPart> parts;
   std::vector<IgemmTiling> tilings;
-  // Where products are fp16: what does marked tiles, and by what power of two products differ.
+  // For fp16 products: what recomputes marked tiles, and the power of two by which products differ.
   Feed again = Feed::tf32_from_16;
   std::vector<IgemmTiling> tilings_again;
   std::vector<uint32_t> mark_shifts;
   int power = 0;
 };
 
-// The format with all numbers times 2^power.
+// The format with all its values multiplied by 2^power.
 FloatFormat scaled_by(FloatFormat format, int power) {
   format.bias = static_cast<int16_t>(format.bias - power);
   return format;
 }
 
-// How codes of x meet weights that are numbers of `weight`, each product exact.
+// Chooses how codes of x meet weights of format `weight` such that every product is exact.
 std::string choose_feed(const Operand& x, const FloatFormat& weight, Described& made) {
   const FloatFormat& format = *x.format();
   const QuickCodec& codec = x.form().stored.codec;
@@ -52,7 +52,8 @@ std::string choose_feed(const Operand& x, const FloatFormat& weight, Described& 
   if (format.specials != Specials::none)
     return fmt::format("codes of {} may be special", format_name(format));
   if (format.bits() == 8) {
-    // As bf16 a code has bf16's bias: what is missing is in the weights, which must have room for it.
+    // A code shifted to bf16's position has bf16's bias. The missing power of two goes into the
+    // weights, which must have range for it.
     const int power = operand_format(Unit::bf16).bias - format.bias;
     if (power >= -126 && power <= 127 && holds(Unit::bf16, weight) &&
         holds(Unit::bf16, scaled_by(weight, power))) {
@@ -74,22 +75,24 @@ std::string choose_feed(const Operand& x, const FloatFormat& weight, Described& 
 
 float power_of_two(int power) { return bits_float(static_cast<uint32_t>(power + 127) << 23); }
 
-// The power of two by which weights become numbers of fp16: all of them, or else those below 1 in magnitude, where the others are
-// noticed. None where some would vanish unnoticed.
+// The power of two that turns weights into fp16 numbers. It fits all weights; if there is no such
+// power, it fits those below 1 in magnitude, and the others are detected. None if some weights
+// would become 0 undetected.
 std::optional<int> half_power(const FloatFormat& weight) {
   int power = 16;
   for (const int whole : {weight.bias - 15, weight.bias - 16}) {
     if (holds(Unit::fp16, scaled_by(weight, whole))) power = whole;
   }
-  // As half_of takes it, a number of fp32.
+  // As half_of expects it; must be an fp32 number.
   const int factor = power - 112;
   if (factor < -126 || factor > 127 || weight.emin() - weight.man + factor < -149) return std::nullopt;
   return power;
 }
 
-// Feeds fp16 instead of tf32 where its mantissas are as long and the work is worth it.
+// Chooses fp16 instead of tf32 if fp16's mantissa is long enough and the work is large enough.
 void prefer_half(const Problem& problem, const Operand& x, const FloatFormat& weight, Described& made) {
-  // The window follows what the images' writer reports, and those who move codes report nothing.
+  // The window follows what the images' writer reports. Operators that only move codes report
+  // nothing.
   const TensorId root = problem.plan.root_of(problem.graph().bytes_of(x.id()));
   if (const NodeId producer = problem.tensor(root).producer; producer) {
     const OpDef* op = problem.graph()[producer].op;
@@ -100,13 +103,16 @@ void prefer_half(const Problem& problem, const Operand& x, const FloatFormat& we
       2.0 * conv.images * conv.out_h * conv.out_w * conv.k * conv.c * conv.kernel_h * conv.kernel_w;
   const HalfFormat format = half_format(x.form().stored.codec);
   if (!feeds_tf32(made.feed) || operations < half_operations() || format.man > 10) return;
-  // Parts of a strided gradient have few taps: measured, converting slabs for them takes what their products save.
+  // Parts of a strided gradient have few taps: measured, converting slabs costs as much as their
+  // products save.
   if (made.parts.size() > 1) return;
   const bool narrow = made.feed == Feed::tf32_from_8;
-  if (narrow && format.top > 31) return;  // codes are in place in fp16 but for its specials
+  // Codes must fit the exponent field of fp16; its highest field is detected.
+  if (narrow && format.top > 31) return;
   const std::optional<int> weight_power = half_power(weight);
   if (!weight_power) return;
-  // Sums of fp16's products lie between 2^-48 and, of fewer than 2^28, 2^60; also as what they stand for they must be normal numbers.
+  // Sums of fp16 products lie between 2^-48 and, with fewer than 2^28 terms, 2^60. They must also
+  // be normal fp32 numbers once scaled to their true values.
   const int power = format.bias - 15 + *weight_power,
             most = narrow || format.top <= 30 ? 0 : static_cast<int>(format.top) - 30;
   if (-power - 48 < -126 || most - power + 60 > 127) return;
@@ -163,7 +169,7 @@ std::string describe_shape(const Problem& problem, Described& made) {
   return "";
 }
 
-// Why the kernels cannot do it; "", and how they do it.
+// Returns why the kernels cannot do it, or "" and fills in how they do it.
 std::string describe(const Problem& problem, Described& made) {
   if (std::string why = takes_one_node(problem); !why.empty()) return why;
   if (problem.plan.accumulator) return "it adds up in fp32 alone";
@@ -184,7 +190,7 @@ std::string describe(const Problem& problem, Described& made) {
   if (!out.stored.fp32 && !make_rounder(false, out.stored.codec, out.mode, out.number).quick)
     return "the result is not rounded to nearest even in a few steps";
 
-  // Copies take whole pieces of 16 bytes, threads write groups.
+  // The copy engine takes multiples of 16 bytes, and threads write groups of eight.
   if (!made.gradient && made.conv.c % (16 / feed_bytes(made.feed)) != 0) {
     made.gathered = gathered(made.conv);
     if (made.gathered && made.gathered->bytes(feed_bytes(made.feed)) > problem.plan.workspace)
@@ -245,7 +251,8 @@ class IgemmTask : public Task {
       convert_ = book.book(1, kConvertSpace);
     }
     workspace_ = book.bytes();
-    // Images alone can be made beforehand: not what is padded or marked first, nor what is made of no state.
+    // Only packed weights can be prepared early. Padded or marked weights cannot, nor weights that
+    // are not part of the state.
     if (!gathered_ && !feeds_half(feed_) && is_state(problem.tensor(problem.plan.root_of(weight_.id())).kind))
       prepared_ = workspace_;
     const IgemmTiling& tiling = made.tilings.back();
@@ -259,7 +266,7 @@ class IgemmTask : public Task {
 
   size_t prepared() const override { return prepared_; }
 
-  // What makes the images, from there on.
+  // The packing job that writes the weight blocks from `to` on.
   IgemmWeights weights(const RunContext& context, uint8_t* to) const {
     IgemmWeights weights = weights_;
     weights.view = weight_.view(context);
@@ -284,7 +291,7 @@ class IgemmTask : public Task {
     }
     start(context, feed_, weights, calls_, in);
     if (!feeds_half(feed_)) return;
-    // Weights have been reported.
+    // The first pass has already reported the weights' rounding.
     IgemmWeights again = weights_again_;
     again.view = weights.view;
     again.view.stats = nullptr;
@@ -296,8 +303,8 @@ class IgemmTask : public Task {
 
  private:
   struct Launch {
-    IgemmCall call;  // but for where all lies
-    // Of each part of it: which of the convolution's it is, and where its weights are.
+    IgemmCall call;  // without addresses
+    // For each part of the call: its index in the convolution, and where its weights are.
     struct Source {
       size_t part = 0, image = 0;
     };
@@ -328,7 +335,7 @@ class IgemmTask : public Task {
     const WriteView& out = result_.form();
     weights.product = feed_product(feed);
     weights.images = static_cast<uint32_t>(made.parts.size());
-    // The last parts have most taps, mostly: what takes longest begins first.
+    // The last parts usually have most taps; the longest work starts first.
     for (size_t i = made.parts.size(); i-- > 0;) {
       const IgemmPart& part = made.parts[i];
       weights.image[i] = weight_image(part, tilings[i], nullptr);
@@ -342,7 +349,7 @@ class IgemmTask : public Task {
     }
   }
 
-  // Weights, then all parts.
+  // Packs the weights, then launches all parts.
   void start(const RunContext& context, Feed feed, IgemmWeights& weights, const std::vector<Launch>& calls,
              const uint8_t* in) const {
     const auto words = [&](size_t offset) { return reinterpret_cast<uint32_t*>(context.workspace + offset); };
@@ -363,7 +370,7 @@ class IgemmTask : public Task {
         call.marked = words(marked_);
         call.outside = words(outside_);
         call.outside_words = outside_words_;
-        // In this step, by the task that wrote them.
+        // Reported in this step by the task that wrote them.
         if (context.stats != nullptr) call.most = &(context.stats + root_.index)->amax;
       }
       run_conv_igemm(call, feed, in, context.stream);
@@ -373,11 +380,12 @@ class IgemmTask : public Task {
   Feed feed_, again_;
   Operand x_, weight_;
   Result result_;
-  IgemmWeights weights_, weights_again_;  // but for where they lie
+  IgemmWeights weights_, weights_again_;  // without addresses
   std::optional<Gathered> gathered_;
-  size_t codes_ = 0, padded_ = 0, convert_ = 0;  // what is gathered; the weight, padded like it
-  std::vector<Launch> calls_, calls_again_;      // again: for marked tiles
-  TensorId root_;                                // whose largest number the window follows
+  // Offsets of the im2col rows and of the weight, padded alike.
+  size_t codes_ = 0, padded_ = 0, convert_ = 0;
+  std::vector<Launch> calls_, calls_again_;  // again: for marked tiles
+  TensorId root_;                            // the tensor whose largest value the window follows
   size_t outside_ = 0, marked_ = 0;
   uint32_t outside_words_ = 0;
   std::vector<size_t> marks_;
@@ -385,7 +393,7 @@ class IgemmTask : public Task {
   std::string note_;
 };
 
-// What several convolutions prepare.
+// Prepares the weights of several convolutions.
 class PreparationTask : public Task {
  public:
   explicit PreparationTask(std::span<Task* const> tasks) {

@@ -1,7 +1,9 @@
-// The kernel of conv_igemm.h: tiles go round the blocks; in a block two warpgroups multiply and a third has pixels and weights copied to
-// shared memory ahead of them. A warpgroup's threads decode pixels to operands in registers while the tensor core works on those of
-// the tap before. To fp16, codes of 16 bits are converted in shared memory, once for all taps, by two warps of the third.
-// Only for files compiled for sm_90a.
+// The implicit GEMM kernel of conv_igemm.h. Warp specialisation: two consumer warpgroups multiply;
+// a producer warpgroup issues the copies of pixels and weights to shared memory, pipeline stages
+// ahead. Consumers decode pixels to operands in registers while the tensor core works on the
+// previous tap. For fp16, two warps of the producer warpgroup convert 16-bit codes in shared
+// memory, once for all taps. Tiles are dealt round-robin to the blocks. Only for files compiled for
+// sm_90a.
 #pragma once
 
 #include "ulp/backend/cuda/igemm/conv_igemm_launch.h"
@@ -12,16 +14,18 @@
 
 namespace ulp::cuda {
 
-// Two warpgroups multiply, one copies and needs few registers, which the others take over.
+// Two consumer warpgroups and one producer, which gives most of its registers to the consumers.
 constexpr int kConsumers = 256, kIgemmThreads = kConsumers + 128;
 
-// The part of a code's bits that a thread holds of a pixel: `channels` / 4 neighbouring ones.
+// A thread's part of a pixel: `channels` / 4 neighbouring codes.
 template <Feed feed, int channels>
 struct FeedPart {
   static constexpr int kWords = channels / 4 * static_cast<int>(feed_bytes(feed)) / 4;
-  static constexpr int kSteps = channels / (feeds_tf32(feed) ? 8 : 16);  // of the tensor core
+  // k steps of the tensor core.
+  static constexpr int kSteps = channels / (feeds_tf32(feed) ? 8 : 16);
 
-  // Rows of 128 bytes are swizzled by the copy engine, so that the same parts of neighbouring rows lie in different banks.
+  // The copy engine swizzles rows of 128 bytes, so that the same parts of neighbouring rows lie in
+  // different banks.
   static constexpr bool kSwizzled = swizzles_rows(feed, channels);
 
   __device__ static void load(uint32_t address, uint32_t (&word)[kWords]) {
@@ -44,14 +48,14 @@ struct FeedPart {
     }
   }
 
-  // Operands of rows `row` (0: the first eight of a warp's, 1: the others).
+  // Operands of row `row` (0: the warp's first eight rows, 1: the others).
   __device__ static void convert(const IgemmCall& call, const uint32_t (&word)[kWords], int row,
                                  uint32_t (&a)[kSteps][4]) {
     if constexpr (feed == Feed::bf16_from_8 || feed == Feed::half_from_8) {
 #pragma unroll
       for (int i = 0; i < kWords; ++i) {
-        // Two codes with copies of their signs above them: moved to bf16's or fp16's place, of the copies one remains. What the exponents
-        // lack is in the weights, or in the sums.
+        // Two codes, sign-extended and shifted to bf16's or fp16's position; the mask leaves one
+        // sign bit. The missing exponent is in the weights or applied to the sums.
         a[i][row] = two_signed<0x9180>(word[i]) << call.shift & call.mask;
         a[i][2 + row] = two_signed<0xB3A2>(word[i]) << call.shift & call.mask;
       }
@@ -92,12 +96,13 @@ __global__ void __launch_bounds__(kIgemmThreads, kColumns* kRowTiles <= 64 ? 2 :
     if (call.marked != nullptr && *call.marked == 0) return;
   }
   const uint32_t slab_bytes = tiling.boxes * tiling.box_rows * kRowBytes;
-  // Blocks of weights, slabs, a row of zeros, barriers.
+  // Layout of shared memory: weight blocks, slabs, a row of zeros, barriers.
   const uint32_t base = shared_address(memory), slab_base = base + stages * kBlockBytes;
   const uint32_t zeros = slab_base + slabs * slab_bytes, barriers = zeros + 128;
   const uint32_t full_block = barriers, empty_block = full_block + 8 * stages;
   const uint32_t full_slab = empty_block + 8 * stages, empty_slab = full_slab + 8 * slabs;
-  // Of fp16: slabs that are converted, and for each of their warps what it found of numbers that fp16 does not have.
+  // For fp16: barriers for converted slabs, and for each converter warp a count of values outside
+  // the window.
   const uint32_t ready_slab = empty_slab + 8 * slabs, found_outside = ready_slab + 8 * slabs;
   if (threadIdx.x == 0) {
     for (uint32_t i = 0; i < stages; ++i) {
@@ -131,14 +136,14 @@ __global__ void __launch_bounds__(kIgemmThreads, kColumns* kRowTiles <= 64 ? 2 :
   } else {
     __syncthreads();
   }
-  // Whether a tile is not to be done: what was marked is done again, the rest is there.
+  // Whether to skip a tile: when recomputing, only marked tiles are done.
   const auto skips = [&](uint32_t tile) {
     if constexpr (tf32) return call.marks != nullptr && call.marks[call.mark_of(tile)] == 0;
     return false;
   };
 
   const auto results = static_cast<uint32_t>(shape.results());
-  // The pixel of a result, without a tap.
+  // The input pixel of a result, without a tap.
   const auto pixel_of = [&](uint32_t result, uint32_t& image, uint32_t& p, uint32_t& q) {
     image = call.area.quotient(result);
     const uint32_t rest = result - image * call.area.divisor;
@@ -147,13 +152,13 @@ __global__ void __launch_bounds__(kIgemmThreads, kColumns* kRowTiles <= 64 ? 2 :
     return static_cast<int32_t>((image * shape.in_h + p * shape.stride_h) * shape.in_w + q * shape.stride_w);
   };
 
-  constexpr bool kTwo = kColumns * kRowTiles <= 64;  // blocks on a processor
+  constexpr bool kTwo = kColumns * kRowTiles <= 64;  // two blocks per multiprocessor
   if (threadIdx.x >= kConsumers) {
-    // What the others take, and these keep, was all theirs together at the start.
+    // What consumers gain and producers keep must not exceed what the block had at launch.
     fewer_registers<!kHalf ? 24 : kTwo ? 32 : 40>();
     if (taps == 0) return;
     if (threadIdx.x == kConsumers) {
-      // Slabs.
+      // Producer of slabs.
       uint32_t slab = 0, phase = 1;
       for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         if (skips(tile)) continue;
@@ -174,7 +179,7 @@ __global__ void __launch_bounds__(kIgemmThreads, kColumns* kRowTiles <= 64 ? 2 :
         }
       }
     } else if (threadIdx.x == kConsumers + 32) {
-      // Blocks of weights: those of a tile lie in the order in which they are used.
+      // Producer of weight blocks: a tile's blocks lie in the order of their use.
       uint32_t stage = 0, phase = 1;
       for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         if (skips(tile)) continue;
@@ -199,7 +204,7 @@ __global__ void __launch_bounds__(kIgemmThreads, kColumns* kRowTiles <= 64 ? 2 :
           barrier_wait(full_slab + 8 * slab, phase);
           const uint32_t at = slab_base + slab * slab_bytes;
           const uint32_t found = converter.convert(at + thread * 16, at + tiling.slab_rows * kRowBytes);
-          // What is copied here next comes after what these threads wrote.
+          // Orders these threads' writes before the next copy into this slab.
           proxy_fence();
           if (thread % 32 == 0) {
             asm volatile("st.shared.b32 [%0], %1;" ::"r"(found_outside + 8 * slab + thread / 32 * 4),
@@ -260,12 +265,12 @@ __global__ void __launch_bounds__(kIgemmThreads, kColumns* kRowTiles <= 64 ? 2 :
         for (int i = 0; i < kColumns / 2; ++i) sums[m][i] = 0;
       }
     }
-    // Two sets of operands: one is made while the tensor core reads the other.
+    // Double-buffered operands: one set is made while the tensor core reads the other.
     uint32_t a[2][kSteps][4];
-    uint32_t held = 0xFFFFFFFFu;  // the block that is read, to be given back
+    uint32_t held = 0xFFFFFFFFu;  // the weight block being read, to be released
     int adds = 0;
-    uint32_t outside = 0;  // how much the tile has of numbers that fp16 does not have
-    uint32_t where = 0;    // which chunks have them, a bit for every 32nd
+    uint32_t outside = 0;  // count of values in the tile outside the window
+    uint32_t where = 0;    // which chunks have them, bit = chunk % 32
     const uint32_t nothing = zeros + t * kPartBytes;
     const auto feed_tile = [&](uint32_t tap, uint32_t moved, int m, uint32_t(&to)[kSteps][4]) {
 #pragma unroll
@@ -317,11 +322,11 @@ __global__ void __launch_bounds__(kIgemmThreads, kColumns* kRowTiles <= 64 ? 2 :
       if constexpr (kRowTiles == 2) {
         for (uint32_t tap = 0; tap < taps; ++tap) {
           const uint32_t moved = slab_at + static_cast<uint32_t>(part.offset[tap]);
-          mma_wait<1>();  // what read the first set
+          mma_wait<1>();  // the products that read the first set
           feed_tile(tap, moved, 0, a[0]);
           wait_block();
           multiply(a[0], sums[0]);
-          mma_wait<1>();  // what read the second, and with it the block before
+          mma_wait<1>();  // the products that read the second set and the previous block
           give_back();
           feed_tile(tap, moved, 1, a[1]);
           multiply(a[1], sums[1]);
@@ -333,7 +338,7 @@ __global__ void __launch_bounds__(kIgemmThreads, kColumns* kRowTiles <= 64 ? 2 :
           feed_tile(tap, slab_at + static_cast<uint32_t>(part.offset[tap]), 0, set);
           wait_block();
           multiply(set, sums[0]);
-          mma_wait<1>();  // the tap before
+          mma_wait<1>();  // the previous tap
           give_back();
           adds = 1;
           next_block();
@@ -374,7 +379,7 @@ __global__ void __launch_bounds__(kIgemmThreads, kColumns* kRowTiles <= 64 ? 2 :
                                                     blocks, t, rows, sums);
         }
       }
-      // What sums lack, a power of two.
+      // The power of two that the sums lack.
       const float factor =
           bits_float(static_cast<uint32_t>(static_cast<int32_t>(offset) - call.half_power + 127) << 23);
 #pragma unroll

@@ -1,4 +1,5 @@
-// Starting the kernels of conv_igemm.h. They are compiled by themselves, for sm_90a, a file for each way of feeding.
+// Launching the kernels of conv_igemm.h. They are compiled separately for sm_90a, one file per
+// Feed.
 #pragma once
 
 #include <cuda.h>
@@ -8,7 +9,7 @@
 
 namespace ulp::cuda {
 
-// `map` describes the pixels to the copy engine.
+// `map` describes the pixels to the copy engine (TMA).
 using IgemmStart = void(const CUtensorMap& map, const IgemmCall& call, Stream stream);
 IgemmStart start_bf16_from_8, start_bf16, start_tf32_from_8, start_tf32_from_16, start_half_from_8,
     start_half_from_16;

@@ -6,24 +6,25 @@
 namespace ulp::cuda {
 namespace {
 
-// Bytes of shared memory that a block may have if it is alone on its processor, or one of two.
+// Shared memory of a block, in bytes: alone on a multiprocessor, or one of two.
 constexpr size_t kSharedOfOne = 227 * 1024, kSharedOfTwo = 113 * 1024;
-// Of those, a row of zeros, two barriers for each stage, three for each slab, and eight bytes of what was found in it.
+// Reserved in it: a row of zeros, two barriers per stage, three per slab, and eight bytes per slab
+// for the converters' findings.
 constexpr size_t kZeros = 128, kBarriers = 1024;
 constexpr uint32_t kMostSlabs = 3, kMostStages = kBarriers / 16 - 2 * kMostSlabs;
 
-// Whether two blocks share a processor.
+// Whether two blocks share a multiprocessor.
 bool in_pairs(const IgemmTiling& tiling) { return tiling.columns * (tiling.rows / 128) <= 64; }
 
-// A result's pixel, without a tap.
+// A result's input pixel, without a tap.
 int64_t pixel_of(const IgemmShape& shape, int64_t result) {
   const int64_t area = int64_t{shape.out_h} * shape.out_w;
   const int64_t image = result / area, p = result % area / shape.out_w, q = result % shape.out_w;
   return (image * shape.in_h + p * shape.stride_h) * shape.in_w + q * shape.stride_w;
 }
 
-// Whether a result's pixel is never before that of the result before it, so that the first and the last of a tile say which pixels
-// it looks at.
+// Whether a result's pixel never precedes that of the result before it. Then the first and last
+// result of a tile determine which pixels it reads.
 bool in_order(const IgemmShape& shape) {
   const int64_t w = shape.in_w, right = int64_t{shape.out_w - 1} * shape.stride_w;
   return right <= w * shape.stride_h &&
@@ -37,8 +38,9 @@ int32_t offset_of(const IgemmShape& shape, uint32_t tap) {
 
 uint32_t up(uint32_t x, uint32_t granule) { return (x + granule - 1) / granule * granule; }
 
-// Tiles that are worth having, and what one costs in time: alone on a processor, and two of them at once (measured on an H200,
-// relative to 128 by 128). Two of 64 columns hinder each other less where nothing has to be decoded.
+// Tiles worth trying and their cost in time: alone on a multiprocessor, and two at once. Measured
+// on an H200, relative to 128 by 128. Two tiles of 64 columns slow each other less if nothing has
+// to be decoded.
 struct Candidate {
   uint32_t rows, columns;
   double alone, pair, pair_of_bf16;
@@ -65,13 +67,14 @@ bool alike_all(const std::vector<IgemmTiling>& tilings) {
                      [&](const IgemmTiling& tiling) { return alike(tiling, tilings[0]); });
 }
 
-// Not more idle columns than working ones; few columns only where there are few channels, or no others will do.
+// No more idle columns than working ones. Few columns only if there are few channels or nothing
+// else fits.
 bool worth_trying(const Candidate& candidate, uint32_t out_c, bool others) {
   if (candidate.columns > 32 && candidate.columns / 2 >= out_c) return false;
   return candidate.columns > 32 || out_c <= 64 || !others;
 }
 
-// Fills in a tiling with so many slabs of so many channels. False where it does not fit.
+// Completes a tiling with this many slabs of this many channels. False if it does not fit.
 bool fill_slabs(const IgemmShape& shape, Feed feed, uint32_t processors, uint32_t slab_pixels,
                 uint32_t channels, uint32_t slabs, IgemmTiling& tiling) {
   tiling.channels = channels;
@@ -96,7 +99,8 @@ bool fill_slabs(const IgemmShape& shape, Feed feed, uint32_t processors, uint32_
   return true;
 }
 
-// One slab is copied while another is read; where they are converted in between, a third, if weights have the room that they need.
+// Two slabs: one is copied while the other is read. If slabs are converted in between, a third is
+// used, provided that weights keep the stages they need.
 bool fill_tiling(const IgemmShape& shape, Feed feed, uint32_t processors, uint32_t slab_pixels,
                  uint32_t channels, IgemmTiling& tiling) {
   if (!fill_slabs(shape, feed, processors, slab_pixels, channels, 2, tiling)) return false;
@@ -108,17 +112,18 @@ bool fill_tiling(const IgemmShape& shape, Feed feed, uint32_t processors, uint32
   return true;
 }
 
-// Fills in all but rows and columns, with slabs of so many pixels.
+// Completes a tiling whose rows and columns are set, with slabs of `slab_pixels` pixels.
 bool fill_widest(const IgemmShape& shape, Feed feed, uint32_t processors, uint32_t slab_pixels,
                  IgemmTiling& tiling) {
   // A thread writes a quarter of the columns, or none.
   if (shape.out_c % (tiling.columns / 4) != 0) return false;
-  // Of 16-bit codes that many operands fit the registers only of blocks that are alone on a processor.
+  // With 16-bit codes, 64 channels of operands fit the registers only if the block is alone on a
+  // multiprocessor.
   const bool wide = feed == Feed::bf16_from_8 || feed == Feed::half_from_8 ||
                     ((feed == Feed::bf16 || feed == Feed::half_from_16) && tiling.columns == 128);
   const uint32_t widest = wide ? 64 : 32;
   const uint32_t channels = shape.in_c >= widest ? widest : shape.in_c > 16 ? 32 : 16;
-  // Wide slabs are fewer steps; but not so wide that weights do not come in time.
+  // Wide slabs need fewer steps, but must leave room for enough weight stages.
   if (channels == 64 && fill_tiling(shape, feed, processors, slab_pixels, 64, tiling) && tiling.stages >= 4)
     return true;
   return fill_tiling(shape, feed, processors, slab_pixels, channels == 64 ? 32 : channels, tiling) ||
@@ -136,7 +141,7 @@ std::optional<uint32_t> slab_rows(const IgemmShape& shape, uint32_t rows) {
   }
   const auto results = static_cast<int64_t>(shape.results());
   const int64_t area = int64_t{shape.out_h} * shape.out_w;
-  // Tiles repeat after a number of images; a result's place in its image is what matters.
+  // Tiles repeat after a number of images; only a result's position in its image matters.
   for (int64_t first = 0; first < std::min<int64_t>(results, area * rows); first += rows) {
     const int64_t last = std::min<int64_t>(first + rows, results) - 1;
     most = std::max(most, pixel_of(shape, last) - pixel_of(shape, first));
@@ -184,8 +189,8 @@ IgemmPart forward_part(const IgemmConv& conv) {
 }
 
 std::vector<IgemmPart> gradient_parts(const IgemmConv& conv) {
-  // The taps that meet pixels at `place`, and by how many strides they are moved: pixel y was multiplied by tap i for result
-  // (y + padding - i) / stride.
+  // The taps that meet pixels at `place`, and by how many strides they shift: tap i multiplied
+  // pixel y for result (y + padding - i) / stride.
   const auto taps_at = [](uint32_t place, uint32_t kernel, uint32_t stride, uint32_t padding) {
     std::vector<std::pair<uint32_t, int16_t>> taps;
     for (uint32_t i = 0; i < kernel; ++i) {
@@ -251,7 +256,7 @@ std::vector<IgemmTiling> make_tilings(std::span<const IgemmPart> parts, Feed fee
   for (size_t i = 0; i < parts.size(); ++i) {
     if (!make_tiling(parts[i].shape, feed, processors, made[i])) return {};
   }
-  // Slabs as the largest has them, of channels as the part with most taps.
+  // All parts get slabs of the largest part's size, with channels as for the part with most taps.
   size_t most = 0;
   uint32_t pixels = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -278,7 +283,8 @@ std::vector<IgemmTiling> choose_tilings(std::span<const IgemmPart> parts, Feed f
     if (!worth_trying(candidate, out_c, !best.empty())) continue;
     std::vector<IgemmTiling> made = make_tilings(parts, feed, processors, candidate.rows, candidate.columns);
     if (made.empty()) continue;
-    // Together tiles of all parts share the processors; taps are what a tile takes its time for.
+    // In one launch the tiles of all parts share the multiprocessors. A tile's time is proportional
+    // to its taps.
     const bool together = alike_all(made);
     double takes = 0, taps = 0;
     uint32_t all = 0;
@@ -344,7 +350,7 @@ void complete(IgemmCall& call, Feed feed, const QuickCodec& codec) {
     if (feed == Feed::half_from_8) {
       call.shift = 10 - call.half.man;
       call.mask = (0x8000u | 0x7Fu << call.shift) * 0x00010001u;
-      // fp16's highest field is no number's.
+      // fp16's highest exponent field is no number.
       if (call.half.top == 31) call.highest = (0x7Fu >> call.half.man << call.half.man) * 0x01010101u;
     }
   } else if (feeds_tf32(feed)) {

@@ -1,4 +1,4 @@
-// The tasks of conv_wgrad.h.
+// Tasks for conv_wgrad.h: which problems the kernels take, and how they are launched.
 #include "ulp/backend/cuda/igemm/conv_wgrad.h"
 
 #include <fmt/format.h>
@@ -16,20 +16,22 @@
 namespace ulp::cuda {
 namespace {
 
-constexpr uint32_t kUnit = 16;  // channels that a warp sums for
+constexpr uint32_t kUnit = 16;  // channels that a warp sums
 constexpr size_t kShared = 227 * 1024,
-                 kSharedOfTwo = 113 * 1024;  // bytes that a block may have, and one of two
+                 // Bytes of shared memory: alone on a multiprocessor, and one of two.
+    kSharedOfTwo = 113 * 1024;
 constexpr uint32_t kMostGradStages = 6;
 
 bool is_bf16(const FloatFormat& format) { return format == operand_format(Unit::bf16); }
 
-// Why codes do not become operands of the unit by moving them to its place and multiplying by a power of two.
+// Why codes do not become operands of the unit by a shift and a power of two.
 std::string why_not_placed(Unit unit, const Operand& operand) {
   const FloatFormat& format = *operand.format();
   if (is_bf16(format)) return "";
   if (format.specials != Specials::none)
     return fmt::format("codes of {} may be special", format_name(format));
-  // Codes of 8 bits are bf16 first in either unit. Of those of 16 bits nothing may be left of fp32's place.
+  // 8-bit codes become bf16 first for either unit. 16-bit codes must fit fp32's position
+  // completely.
   const QuickCodec& codec = operand.form().stored.codec;
   const bool narrow = format.bits() == 8;
   if (!narrow && (unit != Unit::tf32 || format.bits() != 16))
@@ -39,12 +41,13 @@ std::string why_not_placed(Unit unit, const Operand& operand) {
   return why_not_held(narrow ? Unit::bf16 : unit, format);
 }
 
-// Why sums of products of two such formats are not exact products added up in fp32. Operands of tf32 are numbers as they are:
-// fp(6,9,0) goes from 2^-39 to 2^33, fp(4,3,4) from 2^-13 to 2^5. All of them are normal in fp32, and products, from 2^-78 to 2^66, are
-// too, with room for sums of more terms than there are pixels; so nothing depends on what a tensor core makes of subnormal numbers.
-// bf16 is left to it, as it is in products of bf16.
+// Why products of the two formats, summed in fp32, might not be exact. tf32 operands have their
+// true values: fp(6,9,0) reaches from 2^-39 to 2^33, fp(4,3,4) from 2^-13 to 2^5. All are normal in
+// fp32, and so are products, from 2^-78 to 2^66, with room for sums of more terms than there are
+// pixels. So nothing depends on how a tensor core treats subnormals. bf16 operands are exempt, as
+// in products of bf16.
 std::string why_not_normal(const FloatFormat& in, const FloatFormat& out) {
-  constexpr int kLowest = -126;  // exponent of fp32's smallest normal number
+  constexpr int kLowest = -126;  // exponent of the smallest normal fp32 number
   const auto smallest = [](const FloatFormat& format) {
     return is_bf16(format) ? 0 : format.emin() - static_cast<int>(format.man);
   };
@@ -52,7 +55,7 @@ std::string why_not_normal(const FloatFormat& in, const FloatFormat& out) {
   return fmt::format("products of {} and {} may be subnormal", format_name(in), format_name(out));
 }
 
-// As what operands are multiplied, and the bytes of their codes; or why not.
+// Chooses the operand type and the bytes of codes, or returns why not.
 std::string choose_operands(const Operand& in, const Operand& out, GradCall& made) {
   if (!in.plain() || !out.plain()) return "an operand is not stored as plain codes";
   made.in_bytes = static_cast<uint32_t>(in.format()->bits()) / 8;
@@ -61,7 +64,8 @@ std::string choose_operands(const Operand& in, const Operand& out, GradCall& mad
     std::string why = why_not_placed(unit, in);
     return why.empty() ? why_not_placed(unit, out) : why;
   };
-  // What an 8-bit input lacks is given to the gradient, which bf16 has no room for: products would be subnormal.
+  // The power of two that an 8-bit input lacks goes to the gradient. A bf16 gradient has no range
+  // for it: products would be subnormal.
   const std::string as_bf16 =
       made.in_bytes == 1 && made.out_bytes == 2 ? "8-bit inputs want 8-bit gradients" : obstacle(Unit::bf16);
   if (as_bf16.empty()) return "";
@@ -188,15 +192,16 @@ std::unique_ptr<Task> make(const Problem& problem) {
 
 uint32_t twice(int power) { return (static_cast<uint32_t>(power + 127) << 7) * 0x00010001u; }
 
-// Codes of 8 bits to bf16's place, two at a time.
+// Shifts 8-bit codes to bf16's position, two at a time.
 void place_narrow(const QuickCodec& codec, uint32_t& shift, uint32_t& mask) {
   shift = static_cast<uint32_t>(7 - codec.spec.man);
   mask = (0x8000u | 0x7Fu << shift) * 0x00010001u;
 }
 
 void complete_bf16(GradCall& call, const QuickCodec& in, const QuickCodec& out) {
-  // Codes of 8 bits in bf16's place lack a power of two. The gradients' is made up for where they are converted; with as much of the
-  // inputs' as bf16 has room for above the largest gradient, the rest after the sums.
+  // 8-bit codes in bf16's position lack a power of two. The gradients' is applied when they are
+  // converted, together with as much of the inputs' as bf16 has range for above the largest
+  // gradient. The rest is applied to the sums.
   int of_in = 0, of_out = 0, now = 0;
   if (call.in_bytes == 1) {
     place_narrow(in, call.in_shift, call.in_mask);
@@ -213,7 +218,7 @@ void complete_bf16(GradCall& call, const QuickCodec& in, const QuickCodec& out) 
   call.factor = bits_float(static_cast<uint32_t>(of_in - now + 127) << 23);
 }
 
-// Each side makes up for what its codes lack.
+// Each side applies the power that its codes lack.
 void complete_tf32(GradCall& call, const QuickCodec& in, const QuickCodec& out) {
   const auto place = [](const QuickCodec& codec, uint32_t bytes, uint32_t& shift, uint32_t& mask,
                         uint32_t& lift, float& factor) {
@@ -235,9 +240,11 @@ void complete_tf32(GradCall& call, const QuickCodec& in, const QuickCodec& out) 
 
 namespace {
 
-// Cycles of the blocks of a processor: products, then a piece's sums written and read again. Few tiles to a block and many channels make
-// the latter the most of it: then fewer outputs to a block, whose pieces are larger. Measured on an H200 is a tile of 64 by 64, the other
-// figures are estimates: good enough where the sums decide, which is the only case in which more than one width is tried.
+// Cycles of a multiprocessor's blocks: products, then the piece's sums written and read back. With
+// few tiles per block and many channels the sums dominate; then fewer outputs per block, with
+// larger pieces, are better. The 64 by 64 tile is measured on an H200, the other figures are
+// estimates. They suffice where the sums decide, which is the only case in which several widths are
+// tried.
 double cost(const IgemmShape& shape, const GradTiling& tiling, uint32_t processors) {
   const double products = tiling.outputs == 64 ? 570 : tiling.outputs == 32 ? 330 : 200;
   const uint32_t units = tiling.inputs / 16, blocks = (3 * units + 3) / 4;
@@ -262,7 +269,7 @@ std::optional<GradTiling> make_grad_tiling(const IgemmShape& shape, uint32_t in_
     tried.input_tiles = (shape.in_c + tried.inputs - 1) / tried.inputs;
     tried.output_tiles = (shape.out_c + outputs - 1) / outputs;
     tried.tiles = static_cast<uint32_t>((shape.results() + kGradPixels - 1) / kGradPixels);
-    // A block for each processor.
+    // One block per multiprocessor.
     const uint32_t wanted =
         std::clamp(processors / (tried.input_tiles * tried.output_tiles), 1u, tried.tiles);
     tried.each = (tried.tiles + wanted - 1) / wanted;
@@ -271,7 +278,7 @@ std::optional<GradTiling> make_grad_tiling(const IgemmShape& shape, uint32_t in_
     if (least != 0 && takes >= least) continue;
     tiling = tried;
     least = takes;
-    // Where blocks have many tiles, products are what counts.
+    // If blocks have many tiles, products dominate.
     if (tf32 || tiling.each > 2) break;
   }
   const uint32_t boxes = (*rows + 255) / 256, each = (*rows + boxes - 1) / boxes;

@@ -1,4 +1,4 @@
-// The kernel of conv_wgrad.h whose operands are multiplied as bf16.
+// The wgrad kernel of conv_wgrad.h with bf16 products.
 #include "ulp/backend/cuda/igemm/conv_wgrad.h"
 
 #include <cuda.h>
@@ -11,7 +11,8 @@
 namespace ulp::cuda {
 namespace {
 
-// 16 bytes of a gradient's pixel, from codes to bf16, to where the tensor core reads them: pieces of eight pixels by eight channels.
+// Converts 16 bytes of a gradient's pixel from codes to bf16 and stores them in the tensor core's
+// layout: core matrices of eight pixels by eight channels.
 template <int kOutBytes, int kOutputs>
 __device__ inline void convert_gradient(const GradCall& call, uint32_t from, uint32_t to, uint32_t pixel,
                                         uint32_t piece) {
@@ -74,12 +75,13 @@ __global__ void __launch_bounds__(kGradThreads, grad_shares(kInputs, kOutputs, f
   Ring stage{0, 0}, copy{0, 0};
   float sums[kBlocks][kOutputs / 2] = {};
   uint32_t a[kSteps][4];
-  uint32_t before = Block::kCopies;  // the copy of the tile before
+  uint32_t before = Block::kCopies;  // the gradient buffer of the previous tile
   for (uint32_t tile = block.begin; tile < block.end; ++tile) {
     barrier_wait(block.full + 8 * stage.at, stage.phase);
     const uint32_t at = block.base + stage.at * block.stage_bytes;
     const uint32_t gradient = block.copies + copy.at * Block::kCopyBytes;
-    // Pixels whose rows this lane names for loads of 32 of them (codes of 8 bits), or of 16.
+    // Table entries of the pixels whose rows this lane addresses in ldmatrix: 32 pixels per load
+    // for 8-bit codes, 16 otherwise.
     constexpr int kLoads = kInBytes == 1 ? kGradPixels / 32 : kGradPixels / 16;
     uint32_t entry[kLoads];
 #pragma unroll
@@ -98,10 +100,12 @@ __global__ void __launch_bounds__(kGradThreads, grad_shares(kInputs, kOutputs, f
     barrier_wait(block.ready + 8 * copy.at, copy.phase);
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
-      mma_wait<0>();  // what reads the operands; meanwhile the other warpgroups multiply
+      // The products that read these operands; the other warpgroups multiply meanwhile.
+      mma_wait<0>();
       if (b == 0 && before != Block::kCopies && lane == 0) barrier_arrive(block.used + 8 * before);
       if constexpr (kInBytes == 1) {
-        // A register has two pixels of two channels: the first is one row's, the second that of the row eight below.
+        // A register has two pixels of two channels: the first channel is one row, the second the
+        // row eight below.
 #pragma unroll
         for (int i = 0; i < 4 * kLoads; ++i) {
           a[i / 2][2 * (i % 2)] = two_signed<0xA280>(raw[i / 4][i % 4]) << call.in_shift & call.in_mask;

@@ -1,6 +1,7 @@
-// Gradients of a convolution's weights from codes: for each tap and pair of channels the sum over all pixels of input times output
-// gradient. As in conv_igemm.h operands are read where they lie; sums of pieces of the batch go to workspace in fp32, are added in
-// a fixed order and encoded once.
+// Gradients of a convolution's weights from codes (wgrad): for each tap and pair of channels, the
+// sum over all pixels of input times output gradient. Operands are read as stored, as in
+// conv_igemm.h. Split-K: each block sums a piece of the batch into fp32 workspace; the pieces are
+// added in a fixed order and encoded once.
 #pragma once
 
 #include <cstddef>
@@ -13,24 +14,26 @@
 
 namespace ulp::cuda {
 
-inline constexpr uint32_t kGradPixels = 64;  // of a tile
+inline constexpr uint32_t kGradPixels = 64;  // pixels of a tile
 inline constexpr uint32_t kGradTaps = 3;     // along an axis, at most
-inline constexpr uint32_t kGradCopies = 4;   // of a tile's gradients as the tensor core reads them
+// Buffers for a tile's gradients in the tensor core's layout.
+inline constexpr uint32_t kGradCopies = 4;
 
-// Whether a block's sums are so few that half a processor's registers and shared memory are enough for it, so that other steps' blocks can run
-// beside it there: alone a block mostly waits.
+// True if a block has so few sums that half a multiprocessor's registers and shared memory suffice.
+// Blocks of other steps can then run on the same multiprocessor, where this block alone would
+// mostly wait.
 constexpr bool grad_shares(uint32_t inputs, uint32_t outputs, bool tf32) {
   return !tf32 && outputs <= 32 && inputs * outputs <= 1024;
 }
 
 struct GradTiling {
-  uint32_t inputs = 64;   // channels of the input that a block sums for: 16, 32 or 64
-  uint32_t outputs = 64;  // and of the output: 16, 32 or 64
+  uint32_t inputs = 64;   // input channels of a block: 16, 32 or 64
+  uint32_t outputs = 64;  // output channels of a block: 16, 32 or 64
   uint32_t input_tiles = 1, output_tiles = 1;
   uint32_t tiles = 1;   // of pixels
-  uint32_t pieces = 1;  // of the batch, of `each` tiles
+  uint32_t pieces = 1;  // pieces of the batch (split-K), `each` tiles per piece
   uint32_t each = 1;
-  uint32_t slab_rows = 0;  // of the input, a multiple of 8
+  uint32_t slab_rows = 0;  // pixels of the input slab, a multiple of 8
   uint32_t stages = 4;
   size_t shared = 0;
 
@@ -38,39 +41,42 @@ struct GradTiling {
 };
 
 struct GradCall {
-  IgemmShape shape;  // of the forward convolution: pixels of the output are its results
+  IgemmShape shape;  // of the forward convolution: its results are the output's pixels
   GradTiling tiling;
   float* parts = nullptr;  // (pieces, out_c, taps, in_c)
-  bool tf32 = false;       // multiplied as tf32, not as bf16
-  // Codes of the input and of the output's gradient: those of 8 bits go to bf16's place, two at a time, those of 16 bits, if they are to
-  // be tf32, from the upper half of a register down to fp32's place. As bf16 is multiplied, 16-bit ones are bf16 already.
+  bool tf32 = false;       // multiplied as tf32 instead of bf16
+  // How codes of the input and of the output gradient become operands. 8-bit codes are shifted to
+  // bf16's position, two at a time. 16-bit codes for tf32 are shifted down from the upper half of a
+  // register to fp32's position. For bf16 products, 16-bit codes are bf16 already.
   uint32_t in_bytes = 1, out_bytes = 1;
   uint32_t in_shift = 0, in_mask = 0, out_shift = 0, out_mask = 0;
-  // Powers of two that codes lack there. For bf16: both of gradients, one after the other, two bf16 each; for tf32: of inputs and of
-  // gradients, of 8-bit codes in `lift`, of 16-bit ones the others.
+  // Powers of two that the shifted codes lack. For bf16: both are applied to gradients, one after
+  // the other, as two bf16 each. For tf32: of inputs and of gradients; `lift` for 8-bit codes, the
+  // floats for 16-bit ones.
   uint32_t lift[2] = {};
   float in_factor = 1, out_factor = 1;
-  float factor = 1;  // of sums
+  float factor = 1;  // applied to sums
   Divisor area, width;
   int32_t lowest = 0;
 };
 
-// Nothing where it does not fit.
+// None if it does not fit.
 std::optional<GradTiling> make_grad_tiling(const IgemmShape& shape, uint32_t in_bytes, uint32_t out_bytes,
                                            bool tf32, uint32_t processors);
-// Fills in what follows the widths of codes, from their codecs; where bf16 is multiplied that of bf16 does not matter.
+// Sets the fields after the code widths, from the codecs. For bf16 products the codec of a bf16
+// operand is not used.
 void complete(GradCall& call, const QuickCodec& in, const QuickCodec& out);
 
 void run_grad(const GradCall& call, const uint8_t* in, const uint8_t* grad, Stream stream);
 
-// Adds `pieces` arrays of `elements` and writes the sum.
+// Split-K reduction: adds `pieces` arrays of `elements` and writes the sum.
 struct PartSums {
   const float* parts = nullptr;
   uint32_t pieces = 1;
   uint64_t elements = 0;
   WriteView out;
   const StepState* state = nullptr;
-  Rounder rounder = {};  // filled in by the launch
+  Rounder rounder = {};  // set by the launch
 };
 void add_parts(PartSums sums, Stream stream);
 

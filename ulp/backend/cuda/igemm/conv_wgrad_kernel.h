@@ -1,6 +1,8 @@
-// What the kernels of conv_wgrad.h share: in a block three warpgroups multiply, one for each row of taps; of a fourth one thread has
-// pixels and gradients copied to shared memory, a warp notes where each pixel is and which taps it has, and other warps convert gradients
-// to what the tensor core reads. Kernels differ in how they convert and multiply. Only for files compiled for sm_90a.
+// What the wgrad kernels of conv_wgrad.h share. Three consumer warpgroups multiply, one per row of
+// taps. In the fourth warpgroup one thread issues the copies of pixels and gradients to shared
+// memory, one warp tabulates each pixel's position and valid taps, and other warps convert
+// gradients to the tensor core's layout. The kernels differ in how they convert and multiply. Only
+// for files compiled for sm_90a.
 #pragma once
 
 #include <cuda.h>
@@ -13,15 +15,16 @@ namespace ulp::cuda {
 
 constexpr int kGradGroups = 3, kSummers = 128 * kGradGroups, kGradThreads = kSummers + 128;
 
-// Where 16 bytes of a row lie that the copy engine has swizzled.
+// Address of a 16-byte piece of a row after the copy engine's swizzle.
 template <uint32_t kRowBytes>
 __device__ inline uint32_t swizzled(uint32_t row, uint32_t piece) {
-  constexpr uint32_t kPieces = kRowBytes / 16;  // of a row; 8 of them pass all banks
+  constexpr uint32_t kPieces = kRowBytes / 16;  // per row; 8 of them span all banks
   const uint32_t turn = kPieces == 1 ? 0 : (row / (8 / kPieces)) % kPieces;
   return row * kRowBytes + ((piece ^ turn) << 4);
 }
 
-// Four matrices of eight rows of 16 bytes, turned: a thread has of two neighbouring rows the same two bytes.
+// ldmatrix, transposed: four matrices of eight rows of 16 bytes. A thread gets the same two bytes
+// of two neighbouring rows.
 __device__ inline void load_turned(uint32_t address, uint32_t (&r)[4]) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -34,7 +37,7 @@ __device__ inline uint32_t lifted(uint32_t two, uint32_t factor) {
   return product;
 }
 
-// A ring of buffers: which one is next, and the parity of its barrier.
+// A ring of buffers: the next one, and the parity of its mbarrier.
 struct Ring {
   uint32_t at, phase;
 
@@ -46,7 +49,8 @@ struct Ring {
   }
 };
 
-// A block's shared memory and its part of the work. kCopied: bytes of a gradient's element as the tensor core reads it.
+// A block's shared memory and its share of the work. kCopied: bytes of a gradient element in the
+// tensor core's layout.
 template <int kInBytes, int kOutBytes, int kInputs, int kOutputs, int kCopied>
 struct GradBlock {
   static constexpr uint32_t kInRow = kInputs * kInBytes, kOutRow = kOutputs * kOutBytes;
@@ -54,18 +58,19 @@ struct GradBlock {
   static constexpr uint32_t kCopyBytes = kGradPixels * kOutputs * kCopied;
   static constexpr uint32_t kGradBytes = (kGradPixels * kOutRow + 1023) / 1024 * 1024;
   static constexpr uint32_t kConverters = 64;  // threads that convert gradients
-  // Sixteen channels under one tap are a warp's rows of a product, four warps' a product's.
+  // A warp's rows of a product are sixteen channels under one tap; four warps make a product.
   static constexpr int kUnits = kInputs / 16, kBlocks = (3 * kUnits + 3) / 4;
 
   const GradCall& call;
   uint8_t* memory;
   uint32_t stages, in_bytes, stage_bytes;
   uint32_t base, copies, tables, zeros;
-  // Stages: pixels and gradients have come; nobody reads them any more. Copies: converted; multiplied.
+  // Barriers. Stages: `full` when pixels and gradients have arrived, `empty` when nobody reads them
+  // any more. Gradient buffers: `ready` when converted, `used` when multiplied.
   uint32_t full, empty, ready, used;
   uint32_t begin, end;
 
-  // By all threads.
+  // Called by all threads.
   __device__ __forceinline__ GradBlock(const GradCall& made, uint8_t* shared) : call(made), memory(shared) {
     const GradTiling& tiling = call.tiling;
     stages = tiling.stages;
@@ -97,7 +102,7 @@ struct GradBlock {
     end = begin + tiling.each < tiling.tiles ? begin + tiling.each : tiling.tiles;
   }
 
-  // Of the batch; and the block's first channels.
+  // The piece of the batch, and the block's first channels.
   __device__ __forceinline__ uint32_t piece() const {
     return blockIdx.x / (call.tiling.input_tiles * call.tiling.output_tiles);
   }
@@ -116,10 +121,10 @@ struct GradBlock {
     return static_cast<int32_t>((image * shape.in_h + p * shape.stride_h) * shape.in_w + q * shape.stride_w);
   }
 
-  // By one thread.
+  // Called by one thread.
   __device__ __forceinline__ void copy_tiles(const CUtensorMap& in_map, const CUtensorMap& out_map) const {
     const uint32_t slab_rows = call.tiling.slab_rows;
-    // A copy takes 256 rows.
+    // A copy takes at most 256 rows.
     const uint32_t boxes = (slab_rows + 255) / 256, rows = slab_rows / boxes;
     Ring stage{0, 1};
     for (uint32_t tile = begin; tile < end; ++tile) {
@@ -138,7 +143,7 @@ struct GradBlock {
     }
   }
 
-  // Where in the slab a pixel of the output is, and which taps lie in the image.
+  // Tabulates for each output pixel its position in the slab and which taps lie inside the image.
   __device__ __forceinline__ void make_tables(uint32_t lane) const {
     const IgemmShape& shape = call.shape;
     const auto results = static_cast<uint32_t>(shape.results());
@@ -163,7 +168,7 @@ struct GradBlock {
           const bool inside = p * shape.stride_h + static_cast<uint32_t>(shape.row[i]) < shape.in_h;
           all |= inside ? across << (16 + 3 * i) : 0;
         }
-        // Taps that there are not are asked for by nobody.
+        // Bits of taps that do not exist are never read.
         entry[k] = result < results ? static_cast<uint32_t>(pixel - first) | all : 0;
       }
       barrier_wait(empty + 8 * stage.at, stage.phase);
@@ -175,7 +180,8 @@ struct GradBlock {
     }
   }
 
-  // convert(from, to, worker): a tile's gradients; workers are numbered from 0 to kConverters.
+  // convert(from, to, worker) converts a tile's gradients; workers are numbered from 0 to
+  // kConverters - 1.
   template <class Convert>
   __device__ __forceinline__ void convert_tiles(uint32_t worker, const Convert& convert) const {
     Ring stage{0, 0}, copy{0, 1};
@@ -191,7 +197,7 @@ struct GradBlock {
     }
   }
 
-  // All that the fourth warpgroup does.
+  // All work of the fourth warpgroup.
   template <class Convert>
   __device__ __forceinline__ void serve(const CUtensorMap& in_map, const CUtensorMap& out_map,
                                         const Convert& convert) const {
@@ -205,20 +211,21 @@ struct GradBlock {
     }
   }
 
-  // A warpgroup without taps.
+  // For a warpgroup without taps: it only keeps the barriers going.
   __device__ __forceinline__ void pass_tiles(uint32_t lane) const {
     Ring stage{0, 0}, copy{0, 0};
     for (uint32_t tile = begin; tile < end; ++tile) {
       barrier_wait(ready + 8 * copy.at, copy.phase);
       barrier_arrive(empty + 8 * stage.at);
-      __syncwarp();  // a lane that still waits would miss the copy's next turn
+      __syncwarp();  // a lane still waiting would miss the buffer's next phase
       if (lane == 0) barrier_arrive(used + 8 * copy.at);
       stage.advance(stages);
       copy.advance(kCopies);
     }
   }
 
-  // What a warp multiplies in product b: a column of taps and sixteen channels. How far the tap moves pixels, and its bit in the table.
+  // What a warp multiplies in product b: one column of taps and sixteen channels. `moved` is the
+  // tap's pixel offset, `bit` its bit in the table.
   struct Tap {
     uint32_t moved, bit;
   };
@@ -232,14 +239,15 @@ struct GradBlock {
             there ? 1u << (16 + 3 * group + column) : 0};
   }
 
-  // The table's entry of a pixel of a stage's tile.
+  // The table entry of a pixel of a stage's tile.
   __device__ __forceinline__ uint32_t entry_of(uint32_t stage, uint32_t pixel) const {
     uint32_t entry;
     asm volatile("ld.shared.b32 %0, [%1];" : "=r"(entry) : "r"(tables + (stage * kGradPixels + pixel) * 4));
     return entry;
   }
 
-  // Where a pixel's codes under a tap are; of a tap that is not in the image, or is none, a row of zeros.
+  // Address of a pixel's codes under a tap; a row of zeros if the tap is outside the image or does
+  // not exist.
   __device__ __forceinline__ uint32_t codes_at(uint32_t slab, uint32_t entry, const Tap& tap,
                                                uint32_t part) const {
     const uint32_t there = slab + swizzled<kInRow>((entry & 0xFFFFu) + tap.moved, part);
@@ -250,7 +258,8 @@ struct GradBlock {
     return at;
   }
 
-  // sums(block, i): thread's. kInterleaved: neighbouring output channels are columns eight apart.
+  // sums(block, i) are the thread's sums. kInterleaved: neighbouring output channels are columns
+  // eight apart.
   template <bool kInterleaved, class Sums>
   __device__ __forceinline__ void write_sums(const Sums& sums, uint32_t group, uint32_t warp,
                                              uint32_t lane) const {
@@ -264,7 +273,7 @@ struct GradBlock {
       if (column >= shape.columns || channel >= shape.in_c) continue;
 #pragma unroll
       for (int i = 0; i < kOutputs / 4; ++i) {
-        // Column i of a thread's: two rows.
+        // Column i of the thread, in its two rows.
         const uint32_t out = first_result + (kInterleaved ? 16 * (i / 4) + 2 * (2 * t + i % 2) + i / 2 % 2
                                                           : 8 * (i / 2) + 2 * t + i % 2);
         if (out >= shape.out_c) continue;
@@ -282,7 +291,7 @@ struct GradBlock {
   }
 };
 
-// Starts Kernels::of<inputs, outputs>, the kernel for the call's tiling.
+// Launches Kernels::of<inputs, outputs>, the kernel for the call's tiling.
 template <class Kernels, int kInputs, int kOutputs>
 void start_grad_tile(const CUtensorMap& in, const CUtensorMap& grad, const GradCall& call, Stream stream) {
   auto* kernel = Kernels::template of<kInputs, kOutputs>();

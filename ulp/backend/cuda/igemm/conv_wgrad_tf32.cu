@@ -1,6 +1,7 @@
-// The kernels of conv_wgrad.h whose operands are multiplied as tf32. The tensor core takes tf32 from shared memory only with pixels as
-// neighbours, so that gradients are turned where they are converted. Which of a product's eight pixels is which step of the inner
-// axis is free as long as both sides agree: of the two neighbours that a thread has, the first of thread t is step t, the second t + 4.
+// The wgrad kernels of conv_wgrad.h with tf32 products. From shared memory the tensor core takes
+// tf32 only with pixels contiguous, so gradients are transposed while they are converted. The order
+// of a product's eight pixels along the k axis is free as long as both operands agree: of the two
+// neighbours that thread t holds, the first is step t, the second step t + 4.
 #include <cuda.h>
 #include <cuda_runtime.h>
 
@@ -12,7 +13,8 @@
 namespace ulp::cuda {
 namespace {
 
-// Two codes of 16 bits, both to fp32: a shift gives copies of the sign above the code, of which the mask leaves one.
+// Two 16-bit codes to fp32: an arithmetic shift replicates the sign above the code, and the mask
+// leaves one.
 __device__ inline void decode_two(uint32_t codes, uint32_t shift, uint32_t mask, float factor, uint32_t& low,
                                   uint32_t& high) {
   const auto placed = [&](uint32_t top) {
@@ -22,7 +24,8 @@ __device__ inline void decode_two(uint32_t codes, uint32_t shift, uint32_t mask,
   high = float_bits(placed(codes) * factor);
 }
 
-// Four codes of 8 bits: two pixels of two channels. They are bf16 first, whose place is the upper half of fp32's.
+// Four 8-bit codes: two pixels of two channels. They become bf16 first, which is the upper half of
+// fp32.
 __device__ inline void decode_four(uint32_t codes, uint32_t shift, uint32_t mask, uint32_t factors,
                                    uint32_t (&a)[4]) {
   const uint32_t even = lifted(two_signed<0xA280>(codes) << shift & mask, factors),
@@ -37,14 +40,15 @@ __device__ inline void put_word(uint32_t at, uint32_t word) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(at), "r"(word) : "memory");
 }
 
-// A tile's gradients. Pieces are eight channels by four steps of the inner axis, as lanes are numbered: a warp writes a piece at a time,
-// to all banks.
+// Converts a tile's gradients. Core matrices are eight channels by four k steps, in the order of
+// the lanes: a warp writes one core matrix at a time, without bank conflicts.
 template <class Block, int kOutBytes, int kOutputs>
 __device__ __forceinline__ void convert_tile(const GradCall& call, uint32_t from, uint32_t to,
                                              uint32_t worker) {
-  constexpr uint32_t kRow = kOutputs * kOutBytes, kSpan = 32 / kOutBytes;  // pixels of a load, of 16 channels
+  // Pixels per load of 16 channels.
+  constexpr uint32_t kRow = kOutputs * kOutBytes, kSpan = 32 / kOutBytes;
   constexpr uint32_t kLoads = kGradPixels / kSpan * (kOutputs / 16), kWarps = Block::kConverters / 32;
-  constexpr uint32_t kHalf = kOutputs * 16;  // bytes of four steps
+  constexpr uint32_t kHalf = kOutputs * 16;  // bytes of four k steps
   const uint32_t lane = worker % 32;
 #pragma unroll 2
   for (uint32_t i = worker / 32; i < kLoads; i += kWarps) {
@@ -60,14 +64,16 @@ __device__ __forceinline__ void convert_tile(const GradCall& call, uint32_t from
 #pragma unroll
     for (uint32_t m = 0; m < 4; ++m) {
       if constexpr (kOutBytes == 2) {
-        // Matrices: eight pixels by eight channels, the next channels, then the next pixels.
+        // Order of matrices: eight pixels by eight channels, the next channels, then the next
+        // pixels.
         const uint32_t own = at + m / 2 * 2 * kHalf + m % 2 * 128;
         uint32_t low, high;
         decode_two(codes[m], call.out_shift, call.out_mask, call.out_factor, low, high);
         put_word(own, low);
         put_word(own + kHalf, high);
       } else {
-        // Matrices: eight pixels by sixteen channels. A thread's two channels go eight columns apart.
+        // Matrices of eight pixels by sixteen channels. A thread's two channels go eight columns
+        // apart.
         const uint32_t own = at + m * 2 * kHalf;
         uint32_t word[4];
         decode_four(codes[m], call.out_shift, call.out_mask, call.lift[1], word);
@@ -80,17 +86,18 @@ __device__ __forceinline__ void convert_tile(const GradCall& call, uint32_t from
   }
 }
 
-// 32 pixels of the input, by sixteen channels each warp.
+// Decodes 32 input pixels by sixteen channels per warp.
 template <int kInBytes>
 __device__ __forceinline__ void decode_pixels(const GradCall& call, const uint32_t (&codes)[kInBytes][4],
                                               uint32_t (&a)[4][4]) {
 #pragma unroll
   for (int step = 0; step < 4; ++step) {
     if constexpr (kInBytes == 1) {
-      // A register has two pixels of two channels: the first is one row's, the second that of the row eight below.
+      // A register has two pixels of two channels: the first channel is one row, the second the row
+      // eight below.
       decode_four(codes[0][step], call.in_shift, call.in_mask, call.lift[0], a[step]);
     } else {
-      // Or two pixels of one channel; the next register has those of the channel eight below.
+      // Or two pixels of one channel; the next register has the channel eight below.
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
         decode_two(codes[step / 2][step % 2 * 2 + row], call.in_shift, call.in_mask, call.in_factor,
@@ -106,7 +113,7 @@ __global__ void __launch_bounds__(kGradThreads, 1)
                      const __grid_constant__ GradCall call) {
   using Block = GradBlock<kInBytes, kOutBytes, kInputs, kOutputs, 4>;
   constexpr int kUnits = Block::kUnits, kBlocks = Block::kBlocks;
-  // Operands are made for half a tile while the tensor core reads those of another half.
+  // Operands of one half tile are made while the tensor core reads those of the other half.
   constexpr int kSteps = kGradPixels / 8 / 2, kLoads = kInBytes;
   extern __shared__ __align__(1024) uint8_t memory[];
   const Block block(call, memory);
@@ -129,7 +136,8 @@ __global__ void __launch_bounds__(kGradThreads, 1)
   for (uint32_t tile = block.begin; tile < block.end; ++tile) {
     barrier_wait(block.full + 8 * stage.at, stage.phase);
     const uint32_t at = block.base + stage.at * block.stage_bytes;
-    // Pixels whose rows this lane names for loads of 32 of them (codes of 8 bits), or of 16.
+    // Table entries of the pixels whose rows this lane addresses in ldmatrix: 32 pixels per load
+    // for 8-bit codes, 16 otherwise.
     uint32_t entry[2][kLoads];
 #pragma unroll
     for (int i = 0; i < 2 * kLoads; ++i) {
@@ -147,14 +155,14 @@ __global__ void __launch_bounds__(kGradThreads, 1)
     };
     fetch(0, 0);
     barrier_wait(block.ready + 8 * copy.at, copy.phase);
-    // All lanes have the same; the compiler is told, so that it is a uniform register.
+    // Equal in all lanes; the shuffle tells the compiler, so that it uses a uniform register.
     const uint32_t gradient = __shfl_sync(0xFFFFFFFFu, block.copies + copy.at * Block::kCopyBytes, 0);
     const uint64_t right = block_descriptor(gradient, kOutputs * 16, 128);
 #pragma unroll
     for (int i = 0; i < 2 * kBlocks; ++i) {
       const int b = i / 2, half = i % 2;
       if (half == 0 && b > 0 && 4 * b >= kUnits * static_cast<int>(call.shape.columns)) break;
-      if (i >= 2) mma_wait<1>();  // what reads this half's operands
+      if (i >= 2) mma_wait<1>();  // the products that read this half's operands
       decode_pixels<kInBytes>(call, codes, a[half]);
       hold_operands(a[half]);
       mma_fence();

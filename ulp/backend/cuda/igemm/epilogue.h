@@ -1,18 +1,19 @@
-// Sums of a conv_igemm's thread as codes: neighbouring channels of one pixel, rounded to nearest even. Only for files that are compiled
-// as kernels.
+// The epilogue of the implicit GEMM kernels: a thread's fp32 sums, neighbouring channels of one
+// pixel, are rounded to nearest even and stored as codes. This is where convolution results get
+// their output format. Only for files compiled as kernels.
 #pragma once
 
 #include "ulp/backend/cuda/elementwise/fused_groups.h"
 
 namespace ulp::cuda {
 
-// The code of |x|, which is within the limit.
+// The code of |x|, for |x| within the limit.
 __device__ inline uint32_t quick_code(const Rounder& rounder, float x) {
   const uint32_t many = spacings(rounder, x);
   return float_bits(fabsf(x) + bits_float(many)) - many + (many >> rounder.codec.shift) + rounder.place;
 }
 
-// Two codes of 16 bits with their signs.
+// Two 16-bit codes with their signs.
 __device__ inline uint32_t two_codes(const Rounder& rounder, float low, float high) {
 #if defined(__CUDA_ARCH__)
   if (rounder.unit != Rounder::Unit::none) return unit_codes(rounder.unit, low, high);
@@ -22,7 +23,8 @@ __device__ inline uint32_t two_codes(const Rounder& rounder, float low, float hi
   return choose_bits(0x7FFF7FFFu, codes, signs);
 }
 
-// Elements from `element` on, of which there are `n`, a multiple of 8, as is the first: fp32, or 8 or 16 bits a code; what is special or overflows goes the way of groups (fused_groups.h).
+// Stores `n` elements starting at `element`, both multiples of 8, as fp32 or as codes of 8 or 16
+// bits. Specials and overflows take the general path for groups (fused_groups.h).
 template <int n>
 __device__ inline void store_sums(const WriteView& view, const Rounder& rounder, uint64_t element,
                                   float (&x)[n], RangeCount& seen) {
@@ -46,7 +48,7 @@ __device__ inline void store_sums(const WriteView& view, const Rounder& rounder,
   }
   seen.amax = float_bits(most) > seen.amax ? float_bits(most) : seen.amax;
   uint8_t* at = view.stored.codes + element / 8 * view.stored.bits;
-  uint32_t vanished = 0;  // a code of 0 somewhere
+  uint32_t vanished = 0;  // set if a code became 0
   if (view.stored.bits == 8) {
     uint32_t word[n / 4];
 #pragma unroll

@@ -1,13 +1,14 @@
-// Numbers that fp16 does not have, in the kernel of conv_igemm.h: the warps that convert slabs notice them, and where they are few and small,
-// what the tensor core missed of their products is added to a tile's sums. The order in which depends on nothing but shapes.
-// Only for files compiled for sm_90a.
+// The fixup for values that fp16 does not hold, in the kernel of conv_igemm.h. The warps that
+// convert slabs detect such values. Where they are few and below the window, the products that the
+// tensor core missed are added to the tile's sums. The order of these additions depends on shapes
+// alone. Only for files compiled for sm_90a.
 #pragma once
 
 #include "ulp/backend/cuda/igemm/sm90.h"
 
 namespace ulp::cuda {
 
-// Two warps look for numbers that fp16 does not have; codes of 16 bits they also convert, where they lie.
+// Two warps detect values that fp16 does not hold; they also convert 16-bit codes in place.
 constexpr uint32_t kConverters = 64;
 template <Feed feed, int kPieces>
 class Converter {
@@ -15,14 +16,15 @@ class Converter {
   __device__ Converter(const IgemmCall& call, uint32_t offset)
       : window_(HalfWindow::of(call.half, offset)), highest_(call.highest) {}
 
-  // The pieces of 16 bytes from `at`, the thread's first, to `end`. How many of the warp's threads have such numbers; more than
-  // kMostOutside where some can only be done in tf32.
+  // Converts the 16-byte pieces from `at`, the thread's first, to `end`. Returns how many threads
+  // of the warp saw values below the window, or more than kMostOutside if some values can only be
+  // done in tf32.
   __device__ uint32_t convert(uint32_t at, uint32_t end) const {
     constexpr uint32_t kNext = kConverters * 16;
     HalvesSeen seen;
     uint32_t found = 0;
     if (feed == Feed::half_from_8 && highest_ == 0) return 0;
-    // Several are under way at a time.
+    // Several loads are in flight at a time.
     for (; at + (kPieces - 1) * kNext < end; at += kPieces * kNext) several<kPieces>(at, seen, found);
     for (; at < end; at += kNext) several<1>(at, seen, found);
     __syncwarp();
@@ -46,7 +48,7 @@ class Converter {
 #pragma unroll
     for (int i = 0; i < n; ++i) {
       if constexpr (feed == Feed::half_from_8) {
-        // Of a byte without its sign nothing is missing: then 0x80 - 0 has the highest bit.
+        // A byte with all bits of `highest_` set gives 0x80 - 0, whose highest bit is set.
 #pragma unroll
         for (int k = 0; k < 4; ++k) found |= 0x80808080u - (~word[i][k] & highest_);
       } else {
@@ -62,15 +64,15 @@ class Converter {
   uint32_t highest_;
 };
 
-// What a thread knows of one of its rows.
+// What a consumer thread knows of one of its rows.
 struct IgemmRow {
-  uint32_t at;     // in the slab, in bytes: its part of the pixel itself
-  uint32_t valid;  // taps that lie in the image
-  uint32_t pixel;  // of the result; all ones: none
+  uint32_t at;     // address in the slab, in bytes, of its part of the pixel
+  uint32_t valid;  // bit mask of taps that lie inside the image
+  uint32_t pixel;  // the result's pixel; all ones: none
 };
 
-// Which of n neighbouring codes, 4 or a multiple of 8, lie below the window: a bit for each. There are `left` codes, of eights at least
-// one, or none.
+// Bit mask of the codes below the window, among n neighbouring ones; n is 4 or a multiple of 8.
+// `left` codes remain: a group of eight with none of them is skipped.
 template <int n>
 __device__ inline uint32_t which_below(const HalfWindow& window, const uint16_t* codes, uint32_t left) {
   uint32_t bits = 0;
@@ -94,9 +96,11 @@ __device__ inline uint32_t which_below(const HalfWindow& window, const uint16_t*
   return bits;
 }
 
-// Adds what products of a chunk's numbers below the window lack to a thread's sums, the t-th of four that share rows. No product of
-// the tensor core is under way. `first` is the slab's first pixel, `blocks` has the weights of chunk and columns. All of a warp come here.
-// Codes are read from where they came, as converting has lost them; products are exact, so each is rounded once, with its sum.
+// Adds the missing products of a chunk's values below the window to a thread's sums; the thread is
+// the t-th of four that share rows. No wgmma may be in flight, and all threads of a warp must call
+// it. `first` is the slab's first pixel, `blocks` the weights of the chunk and columns. Codes are
+// read from global memory, as conversion has overwritten them in shared memory. Products are exact,
+// so each is rounded once, when it is added.
 template <int kColumns, int kRowTiles, int kChannels>
 __device__ inline void add_below(const IgemmCall& call, const IgemmTaps& part, uint32_t offset,
                                  uint32_t first, uint32_t chunk, const uint8_t* blocks, uint32_t t,
@@ -107,28 +111,29 @@ __device__ inline void add_below(const IgemmCall& call, const IgemmTaps& part, u
   const HalfWindow window = HalfWindow::of(call.half, offset);
   const uint32_t taps = part.taps(), in_c = call.shape.in_c, own = chunk * kChannels + t * kEach;
   const auto* codes = reinterpret_cast<const uint16_t*>(call.in);
-  // Those of the pixel that a row's tap, one that lies in the image, meets.
+  // The codes of the pixel that a row's tap meets; the tap must lie inside the image.
   const auto pixel_at = [&](const IgemmRow& row, uint32_t tap) {
     const uint32_t at = row.at - t * kPartBytes + static_cast<uint32_t>(part.offset[tap]);
     return codes + uint64_t{first + at / kRowBytes} * in_c;
   };
-  // Of the thread's own channels.
+  // Values below the window among the thread's own channels.
   const auto find = [&](const IgemmRow& row, uint32_t tap, bool wanted) {
     const bool there = wanted && (row.valid >> tap & 1) != 0 && own < in_c;
     return there ? which_below<kEach>(window, pixel_at(row, tap) + own, in_c - own) : 0;
   };
-  // Few come here: this is short rather than quick, and takes no registers from what is.
+  // This path is rare: it is short rather than fast, so that it takes no registers from the main
+  // loop.
 #pragma unroll 1
   for (int r = 0; r < 2 * kRowTiles; ++r) {
     IgemmRow row = rows[0][0];
 #pragma unroll
     for (int i = 1; i < 2 * kRowTiles; ++i) row = r == i ? rows[i / 2][i % 2] : row;
-    uint32_t met = 0;  // taps that meet such numbers
+    uint32_t met = 0;  // taps that meet such values
 #pragma unroll 2
     for (uint32_t tap = 0; tap < taps; ++tap) met |= find(row, tap, true) != 0 ? 1u << tap : 0;
     met |= __shfl_xor_sync(kAll, met, 1);
     met |= __shfl_xor_sync(kAll, met, 2);
-    // Each row's next tap.
+    // Each row goes to its next tap.
 #pragma unroll 1
     for (; __any_sync(kAll, met != 0); met &= met - 1) {
       const uint32_t tap = met != 0 ? static_cast<uint32_t>(__ffs(static_cast<int>(met))) - 1 : 0;
@@ -143,7 +148,7 @@ __device__ inline void add_below(const IgemmCall& call, const IgemmTaps& part, u
               missing_part(call.half, window, offset, __ldg(pixel_at(row, tap) + chunk * kChannels + c));
           const auto* weight = reinterpret_cast<const uint16_t*>(blocks + tap * kBlockBytes) +
                                block_position(kColumns, kChannels, false, t * kOwn, c);
-          // The thread's own columns as block_position has them.
+          // The thread's own columns, in the layout of block_position.
           constexpr uint32_t kAtOnce = 8;
           constexpr auto column = [](uint32_t i) { return i / 2 * 64 + i % 2 * 8; };
           static_assert(column(kOwn - 1) == block_position(kColumns, kChannels, false, kOwn - 1, 0));

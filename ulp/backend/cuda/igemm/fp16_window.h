@@ -1,6 +1,9 @@
-// Codes of 16 bits without specials as fp16, whose exponents do not go as far: in a window of 30 of them that moves with the tensor. A
-// code's bits are moved, so a number within the window becomes the same number times a power of two, always exactly; numbers
-// outside are noticed. What those above become has no meaning; those below become 0 or less than they are, and what is missing is known. Two codes to a word, in few of a GPU's instructions; on the host the same in plain ones.
+// Conversion of 16-bit codes without specials to fp16, which has a smaller exponent range. A window
+// of 30 exponents follows the tensor's largest value. A code's bits are shifted, so a value within
+// the window becomes the same value times a power of two, always exactly. Values outside are
+// detected. Values above the window are undefined. Values below it become 0 or lose magnitude;
+// missing_part gives the lost part, which the caller adds back (fp16_fixup.h). A word holds two
+// codes and takes few GPU instructions; the host computes the same with plain ones.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +12,15 @@
 
 namespace ulp::cuda {
 
-// Of 16 or 8 bits, without specials.
+// A format of 16 or 8 bits without specials.
 struct HalfFormat {
   uint32_t man = 9;
   int32_t bias = 31;
-  uint32_t top = 63;  // the highest field of an exponent
+  uint32_t top = 63;  // the highest exponent field
 };
 
-// Of each half of a word, as numbers without signs: the largest of three; the smaller of a + b and c. As numbers with signs: the larger of a + b and c.
+// On each 16-bit half of a word. Unsigned: the largest of three; the smaller of a + b and c.
+// Signed: the larger of a + b and c.
 ULP_HD inline uint32_t most_of_halves(uint32_t a, uint32_t b, uint32_t c) {
 #if defined(__CUDA_ARCH__)
   return __vimax3_u16x2(a, b, c);
@@ -51,8 +55,10 @@ ULP_HD inline uint32_t add_then_most(uint32_t a, uint32_t b, uint32_t c) {
 #endif
 }
 
-// Fields offset + 1 to offset + 30 are normal numbers of fp16; with no offset those below are its subnormal ones. Chosen such that
-// the largest of the tensor, an fp32 pattern, is in the highest once it is rounded; a wrong one makes more numbers lie outside.
+// The window's position. Exponent fields offset + 1 to offset + 30 become normal fp16 numbers; with
+// offset 0 the fields below become fp16 subnormals. The offset puts the tensor's largest value
+// `most` (an fp32 pattern), once rounded, into the highest field. A wrong offset only makes more
+// values lie outside.
 ULP_HD constexpr uint32_t window_offset(const HalfFormat& format, uint32_t most) {
   const int32_t field =
       static_cast<int32_t>((most + (uint32_t{1} << (22 - format.man))) >> 23) - 127 + format.bias;
@@ -60,11 +66,12 @@ ULP_HD constexpr uint32_t window_offset(const HalfFormat& format, uint32_t most)
   return highest > 30 ? static_cast<uint32_t>(highest - 30) : 0;
 }
 
-// The window of a tensor as words are converted with it.
+// A tensor's window in the form that conversion uses.
 struct HalfWindow {
-  uint32_t lowered = 0;                 // what is added to magnitudes, in both halves
-  uint32_t shift = 0;                   // from the format's mantissas to fp16's
-  uint32_t beyond = 0, first_less = 0;  // the first magnitude above; the first within, less 1
+  uint32_t lowered = 0;  // added to magnitudes, in both halves
+  uint32_t shift = 0;    // from the format's mantissa to fp16's
+  // The first magnitude above the window; the first within it, minus 1.
+  uint32_t beyond = 0, first_less = 0;
 
   ULP_HD static constexpr HalfWindow of(const HalfFormat& format, uint32_t offset) {
     return {((0u - (offset << format.man)) & 0xFFFFu) * 0x00010001u, 10 - format.man,
@@ -72,11 +79,12 @@ struct HalfWindow {
   }
 };
 
-// Of the magnitudes of all codes, in each half: the largest, and the smallest but 0, less 1, which makes 0 the largest there is.
+// Over the magnitudes of all codes, per half: the largest, and the smallest minus 1. Zero minus 1
+// wraps to the largest number, so zeros do not count.
 struct HalvesSeen {
   uint32_t most = 0, least_less = 0xFFFFFFFFu;
 
-  // Whether one of them lies outside.
+  // Whether a value lies outside.
   ULP_HD constexpr bool above(const HalfWindow& window) const {
     const uint32_t high = most >> 16, low = most & 0xFFFFu;
     return (high > low ? high : low) >= window.beyond;
@@ -88,7 +96,7 @@ struct HalvesSeen {
   ULP_HD constexpr bool outside(const HalfWindow& window) const { return above(window) || below(window); }
 };
 
-// 0 stays 0: it is below the window, and no number is below 0.
+// 0 stays 0: it is below the window, and subtraction saturates at 0.
 ULP_HD inline uint32_t move_halves(const HalfWindow& window, uint32_t codes, uint32_t magnitudes) {
   return add_then_most(magnitudes, window.lowered, 0) << window.shift | (codes & 0x80008000u);
 }
@@ -103,27 +111,30 @@ ULP_HD inline void to_halves(const HalfWindow& window, uint32_t (&word)[4], Halv
   }
 }
 
-// Of one code, what HalvesSeen knows of many.
+// HalvesSeen::below for a single code.
 ULP_HD constexpr bool lies_below(const HalfWindow& window, uint32_t code) {
   return (((code & 0x7FFFu) - 1) & 0xFFFFu) < window.first_less;
 }
-// What fp16 lacks of a code below the window, in fp32: always exact, of no longer a mantissa than the code's.
+// What fp16 loses of a code below the window, in fp32. Always exact, and the mantissa is no longer
+// than the code's.
 ULP_HD inline float missing_part(const HalfFormat& format, const HalfWindow& window, uint32_t offset,
                                  uint32_t code) {
   const uint32_t magnitude = code & 0x7FFFu;
-  // In fp32's place fields are 127 - bias too low, in the window they are bias - 15 - offset too high.
+  // In fp32's position the exponent field is 127 - bias too low; in the window it is bias - 15 -
+  // offset too high.
   const float whole = bits_float(magnitude << (23 - format.man)) * bits_float((127 + 112 - offset) << 23);
-  // Of the field just below, a number of fp16 without its leading bit; else 0.
+  // In the field just below the window this is an fp16 number without its leading bit; otherwise 0.
   const uint32_t moved = add_then_most(magnitude, window.lowered, 0) << window.shift & 0x7FFFu;
   const float missing = whole - static_cast<float>(moved) * 0x1p-24f;
   return (code & 0x8000u) != 0 ? -missing : missing;
 }
 
-// An fp32 number that is one of fp16 times 2^-112, which has fp16's exponent in fp32's place.
+// The fp16 pattern of a number given in fp32 as 2^-112 times its value: fp16's exponent is then in
+// fp32's position.
 ULP_HD constexpr uint32_t half_of(uint32_t pattern) {
   return (pattern >> 16 & 0x8000u) | (pattern >> 13 & 0x7FFFu);
 }
-// Not 0 where it is none.
+// Nonzero if it is no fp16 number.
 ULP_HD constexpr uint32_t not_half(uint32_t pattern) {
   return (pattern & 0x1FFFu) | ((pattern & 0x7FFFFFFFu) >= 31u << 23 ? 1 : 0);
 }

@@ -28,7 +28,7 @@ struct Codes {
   uint32_t windows() const { return half.top - 29; }
 };
 
-// By the compiler, which has the type.
+// Through the compiler's own fp16 type.
 double half_value(uint32_t pattern) {
   const auto bits = static_cast<uint16_t>(pattern);
   _Float16 half;
@@ -47,7 +47,7 @@ TEST(Fp16Window, EveryCodeInEveryWindowIsExactOrOutside) {
         const uint32_t field = (code & 0x7FFFu) >> codes.half.man;
         const bool within =
             (code & 0x7FFFu) == 0 || (field <= offset + 30 && (offset == 0 || field > offset));
-        // In each place of a piece in turn, beside zeros.
+        // In each position of a piece in turn, among zeros.
         const uint32_t place = code % 8;
         uint32_t word[4] = {0, 0x80008000u, 0, 0x00008000u};
         uint32_t& own = word[place / 2];
@@ -70,7 +70,8 @@ TEST(Fp16Window, EveryCodeInEveryWindowIsExactOrOutside) {
   }
 }
 
-// What fp16 has of a number below the window and what is missing make the number, and the missing part is as short as the number.
+// For a value below the window, the fp16 number plus the missing part is the value, and the missing
+// part's mantissa is no longer than the value's.
 TEST(Fp16Window, WhatIsMissingBelowTheWindowIsKnown) {
   for (const std::string_view name : {"fp(6,9,0)", "fp(7,8,0)", "fp(6,9,3)"}) {
     const Codes codes(name);
@@ -90,7 +91,7 @@ TEST(Fp16Window, WhatIsMissingBelowTheWindowIsKnown) {
         if (!below) continue;
         const float missing = missing_part(codes.half, window, offset, code);
         wrong += half_value(word[2] >> 16) + missing != codes.value(code) * factor ? 1 : 0;
-        // Mantissas of products with those of fp16 fit fp32's.
+        // Mantissas of products with fp16 numbers fit fp32's.
         wrong += (float_bits(missing) & ((1u << (23 - codes.half.man)) - 1)) != 0 ? 1 : 0;
       }
       EXPECT_EQ(wrong, 0u) << name << " offset " << offset;
@@ -98,7 +99,7 @@ TEST(Fp16Window, WhatIsMissingBelowTheWindowIsKnown) {
   }
 }
 
-// One that lies outside is noticed in any place and among any others.
+// A value outside is detected in any position and among any others.
 TEST(Fp16Window, NothingHidesANumberOutside) {
   const Codes codes("fp(6,9,0)");
   for (const uint32_t offset : {0u, 1u, 5u, 33u}) {
@@ -129,7 +130,8 @@ TEST(Fp16Window, NothingHidesANumberOutside) {
   }
 }
 
-// The window's highest field is that of the largest number once it is rounded, and every number fits below it.
+// The window's highest field is that of the largest value once rounded, and every value fits below
+// it.
 TEST(Fp16Window, TheWindowFollowsTheLargestNumber) {
   for (const std::string_view name : kFormats) {
     const Codes codes(name);

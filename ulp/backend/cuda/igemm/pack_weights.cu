@@ -9,17 +9,17 @@
 namespace ulp::cuda {
 namespace {
 
-// Threads of a block, few: where weights are few, more processors have some.
+// Small blocks: even few weights are spread over many multiprocessors.
 constexpr uint32_t kEach = 128;
 
-// A block of weights is words of four bytes, [row][column][4]: the fourths belong to the four threads that hold a pixel's channels
-// (block_position); of natural blocks a row has eight channels in order. A word has two neighbouring channels of the input in bf16 or
-// fp16, or one in tf32.
+// A weight block consists of words of four bytes, [row][column][4]. The four words belong to the
+// four threads that hold a pixel's channels (block_position); in natural blocks a row has eight
+// channels in order. A word has two neighbouring input channels in bf16 or fp16, or one in tf32.
 template <MmaType kProduct>
 struct Words {
   static constexpr uint32_t kChannels = kProduct == MmaType::tf32 ? 1 : 2;
 
-  // `outside` becomes not 0 where a number is none of fp16.
+  // `outside` becomes nonzero if a number does not fit fp16.
   __device__ static uint32_t word(float low, float high, float factor, uint32_t& outside) {
     if constexpr (kProduct == MmaType::tf32) {
       return float_bits(low * factor);
@@ -33,7 +33,8 @@ struct Words {
   }
 };
 
-// A group of the stored weight as operators read it. kQuick: what lies there is fp32 or plain codes, and is rounded to nearest even if at all.
+// Reads a group of the stored weight as operators see it. kQuick: the storage is fp32 or plain
+// codes, and rounding, if any, is to nearest even.
 template <bool kQuick>
 __device__ inline void read_weights(const IgemmWeights& weights, uint64_t group, float (&x)[8],
                                     RangeCount& seen) {
@@ -47,25 +48,25 @@ __device__ inline void read_weights(const IgemmWeights& weights, uint64_t group,
   }
 }
 
-// Bits of the number of threads that make a block: each reads a group of neighbouring input channels; or, where the result's
-// channels are those that lie together, a group of these for each channel of a word.
+// Log2 of the threads that pack a block. Each reads a group of eight neighbouring input channels;
+// if output channels are contiguous in memory, a group of those for each channel of a word.
 template <bool kTransposed, MmaType kProduct>
 ULP_HD constexpr uint32_t thread_bits(uint32_t column_bits, uint32_t channel_bits) {
   return column_bits + channel_bits - 3 - (kTransposed && kProduct != MmaType::tf32 ? 1 : 0);
 }
 
-// What one launch prepares.
+// The weights of one launch.
 template <uint32_t most>
 struct Batch {
   uint32_t count = 0;
   uint32_t first_block[most] = {};
   IgemmWeights weights[most];
 };
-// A kernel's parameters have room for so many.
+// As many as fit the kernel parameters.
 constexpr uint32_t kMostWeights = 20;
 static_assert(sizeof(Batch<kMostWeights>) <= 32764);
 
-// fp16 is for one at a time: what blocks find is kept by block.
+// fp16 takes one weight at a time, because findings are kept per block.
 template <bool kTransposed, MmaType kProduct, bool kQuick, uint32_t most>
 __global__ void weights_kernel(ULP_TABLE(Batch<most>) batch) {
   using Made = Words<kProduct>;
@@ -90,7 +91,8 @@ __global__ void weights_kernel(ULP_TABLE(Batch<most>) batch) {
     const uint32_t first_n = tile << column_bits, first_c = chunk << channel_bits;
     uint32_t* to = image.to + (uint64_t{block} << (column_bits + channel_bits)) / Made::kChannels;
     if constexpr (!kTransposed) {
-      // Neighbours in a warp have the channels of neighbouring threads: what they write lies together.
+      // Neighbouring lanes take the channels of neighbouring consumer threads, so their writes are
+      // contiguous.
       const uint32_t part_bits = channel_bits < 5 ? 1 : 2;
       const uint32_t part = item & ((1u << part_bits) - 1);
       const uint32_t column = item >> part_bits & ((1u << column_bits) - 1);
@@ -111,7 +113,8 @@ __global__ void weights_kernel(ULP_TABLE(Batch<most>) batch) {
     } else {
       const uint32_t thread = item % 4, group_bits = column_bits - 3;
       const uint32_t group = item / 4 & ((1u << group_bits) - 1), row = item / 4 >> group_bits;
-      // Neighbours in a warp have the columns of neighbouring threads, where these have a group each.
+      // Neighbouring lanes take the columns of neighbouring consumer threads, if each of those has
+      // a whole group.
       const uint32_t local = own_bits < 3 ? group * kGroup : (group % 4 << own_bits) + group / 4 * kGroup;
       const uint32_t n = first_n + local;
       const uint32_t c =
@@ -148,7 +151,7 @@ __global__ void weights_kernel(ULP_TABLE(Batch<most>) batch) {
   }
 }
 
-// Fills in where images begin, from this block of the launch on; the block after them.
+// Sets where images begin, from this block of the launch on. Returns the block after them.
 template <bool kTransposed, MmaType kProduct>
 uint32_t count_blocks(IgemmWeights& weights, uint32_t blocks) {
   for (uint32_t i = 0; i < weights.images; ++i) {
@@ -173,7 +176,7 @@ void launch_batch(std::span<IgemmWeights* const> members, Stream stream) {
   launch(weights_kernel<kTransposed, kProduct, kQuick, most>, {blocks, kEach}, stream, batch);
 }
 
-// Those of one kind, as many at once as there is room for.
+// Launches all weights of one kind, as many at once as fit.
 template <bool kTransposed, MmaType kProduct, bool kQuick>
 void start(std::span<IgemmWeights> all, Stream stream) {
   std::vector<IgemmWeights*> members;
@@ -203,7 +206,7 @@ void start(std::span<IgemmWeights> all, Stream stream) {
 
 uint32_t weight_blocks(const IgemmWeights& weights) {
   IgemmWeights counted = weights;
-  // bf16 and fp16 are both of 16 bits.
+  // bf16 and fp16 are counted alike: both have 16 bits.
   if (weights.product == MmaType::tf32) {
     return weights.transposed ? count_blocks<true, MmaType::tf32>(counted, 0)
                               : count_blocks<false, MmaType::tf32>(counted, 0);

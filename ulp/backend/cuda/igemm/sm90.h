@@ -1,5 +1,5 @@
-// Hopper's own instructions as the conv_igemm kernels use them: barriers in shared memory, copies that report to them, and
-// warpgroups' products (wgmma) whose left operand is in registers. Only for files compiled for sm_90a.
+// Hopper instructions used by the implicit GEMM kernels: mbarriers, copies that complete on them
+// (TMA), and wgmma with the left operand in registers. Only for files compiled for sm_90a.
 #pragma once
 
 #include <cuda.h>
@@ -18,15 +18,16 @@ __device__ inline uint32_t shared_address(const void* at) {
 __device__ inline void barrier_init(uint32_t barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
 }
-// The copy engine must see them.
+// Makes initialised barriers visible to the copy engine.
 __device__ inline void barrier_init_done() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
-// What this thread wrote to shared memory comes before what the copy engine writes there.
+// Orders this thread's writes to shared memory before the copy engine's writes there.
 __device__ inline void proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-// By every thread that has read or written what the barrier guards, though after __syncwarp() one lane could for all: that costs nothing
-// here (measured), and the race detector of compute-sanitizer follows it. What the tensor core has read one lane gives back.
+// Every thread that read or wrote what the barrier guards arrives itself. After __syncwarp() one
+// lane could arrive for all, but this costs nothing here (measured) and the race detector of
+// compute-sanitizer can follow it. What the tensor core has read is released by one lane.
 __device__ inline void barrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
@@ -42,7 +43,7 @@ __device__ inline void barrier_wait(uint32_t barrier, uint32_t phase) {
       : "memory");
 }
 
-// A box of a tensor of two axes; what lies outside of it is 0.
+// Copies a box of a 2-D tensor; elements outside the tensor become 0.
 __device__ inline void copy_box(uint32_t to, const CUtensorMap* map, int32_t x, int32_t y, uint32_t barrier) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
@@ -57,7 +58,8 @@ __device__ inline void copy_bytes(uint32_t to, const void* from, uint32_t bytes,
       : "memory");
 }
 
-// The compiler makes these registers before this place, and not between products that are under way.
+// Makes the compiler compute these registers before this point, not between wgmma instructions in
+// flight.
 template <int n>
 __device__ inline void hold_operands(uint32_t (&a)[n][4]) {
 #pragma unroll
@@ -67,19 +69,20 @@ __device__ inline void hold_operands(uint32_t (&a)[n][4]) {
 
 __device__ inline void mma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ inline void mma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-// Until at most `n` groups are under way.
+// Waits until at most `n` wgmma groups are in flight.
 template <int n>
 __device__ inline void mma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(n) : "memory");
 }
 
-// A right operand in shared memory: pieces of eight columns by 16 bytes, without swizzling; how far apart neighbours along the inner
-// axis and along the columns are, in bytes.
+// Descriptor of a right operand in shared memory: core matrices of eight columns by 16 bytes,
+// without swizzle. `inner` and `columns` are the distances in bytes between neighbours along the
+// inner axis and along the columns.
 __device__ inline uint64_t block_descriptor(uint32_t address, uint32_t inner, uint32_t columns) {
   return uint64_t{(address & 0x3FFFFu) >> 4} | uint64_t{inner >> 4} << 16 | uint64_t{columns >> 4} << 32;
 }
 
-// Adds what a warp's threads saw to what the tensor has reported.
+// Adds the range events that a warp's threads counted to the tensor's statistics.
 __device__ inline void report_warp(const RangeCount& mine, EncodeStats* stats) {
   if (stats == nullptr) return;
   const uint32_t sums[3] = {warp_sum(mine.overflow), warp_sum(mine.underflow), warp_sum(mine.nan)};
@@ -94,7 +97,7 @@ __device__ inline void report_warp(const RangeCount& mine, EncodeStats* stats) {
   if (most != 0) atomicMax(reinterpret_cast<unsigned int*>(&stats->amax), static_cast<unsigned int>(most));
 }
 
-// Two bytes as signed halves: a selector with the high bit set takes copies of a byte's sign.
+// Two bytes, sign-extended to 16 bits: a selector with the high bit set replicates the byte's sign.
 template <uint32_t selector>
 __device__ inline uint32_t two_signed(uint32_t bytes) {
   uint32_t halves;
@@ -102,7 +105,7 @@ __device__ inline uint32_t two_signed(uint32_t bytes) {
   return halves;
 }
 
-// Registers of a warpgroup's threads from here on; all of its warps must come here.
+// Sets the registers of a warpgroup's threads from here on. All its warps must execute it.
 template <int count>
 __device__ inline void fewer_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(count));
@@ -112,7 +115,7 @@ __device__ inline void more_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(count));
 }
 
-// Adds a (64 rows by 16 or 8 in registers) times b to d, or writes it; asynchronous.
+// Adds a (64 rows by 16 or 8, in registers) times b to d, or overwrites d. Asynchronous.
 template <int n, MmaType product>
 struct Mma;
 template <>
@@ -273,7 +276,8 @@ struct Mma<128, MmaType::fp16> {
   }
 };
 
-// Adds the same in bf16 with b whose columns are neighbours in memory: pieces of eight rows by 16 bytes of columns.
+// The same in bf16, added, for a b whose columns are contiguous in memory: core matrices of eight
+// rows by 16 bytes of columns.
 template <int n>
 struct MmaTurned;
 template <>

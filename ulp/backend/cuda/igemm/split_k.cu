@@ -6,14 +6,15 @@
 namespace ulp::cuda {
 namespace {
 
-// `members` threads a group of elements: each adds every so-manieth piece, then they add what they have, in pairs, fours and eights.
-// kQuick: the result is fp32 or codes of 8 or 16 bits, rounded to nearest even and not added to.
+// The split-K reduction. `members` threads share a group of elements: each adds every `members`-th
+// piece, then they combine their sums pairwise in a tree. kQuick: the result is fp32 or codes of 8
+// or 16 bits, rounded to nearest even, and nothing is added to it.
 template <uint32_t members, bool kQuick>
 __global__ void parts_kernel(ULP_TABLE(PartSums) sums) {
   RangeCount seen;
   const uint64_t groups = groups_of(sums.elements), threads = uint64_t{gridDim.x} * blockDim.x;
   const uint32_t member = threadIdx.x % members;
-  // All threads of a warp stay to the last, for each other's sums.
+  // All threads of a warp stay to the end, because they exchange sums.
   const uint64_t rounds = (groups * members + threads - 1) / threads;
   for (uint64_t round = 0; round < rounds; ++round) {
     const uint64_t group = (round * threads + blockIdx.x * uint64_t{blockDim.x} + threadIdx.x) / members;

@@ -24,7 +24,7 @@ void check_blas(cublasStatus_t status, std::string_view doing) {
   fail("cuda", "cuBLASLt: {}: {}", doing, cublasLtGetStatusString(status));
 }
 
-// One handle for each device: all threads may use it. Never destroyed, as the plans.
+// One handle per device, shared by all threads. Never destroyed, like the plans.
 cublasLtHandle_t lt_handle(int device) {
   static std::mutex mutex;
   static auto* const handles = new std::map<int, cublasLtHandle_t>;
@@ -108,7 +108,7 @@ void make_layout(Layout& layout, cudaDataType_t type, int64_t rows, int64_t colu
   set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, stride);
 }
 
-// Numerical flags of an algorithm; nothing where cuBLASLt does not tell.
+// Numerical flags of an algorithm; none if cuBLASLt does not tell.
 std::optional<uint64_t> flags_of(const cublasLtMatmulAlgo_t& algorithm) {
   uint64_t flags = 0;
   size_t written = 0;
@@ -130,12 +130,12 @@ std::optional<T> config_of(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmul
   return value;
 }
 
-// Why an algorithm will not do, or empty. `strict`: a tf32 product must run on tensor cores.
+// Why an algorithm does not qualify, or empty. `strict`: a tf32 product must run on tensor cores.
 std::string_view why_declined(const cublasLtMatmulHeuristicResult_t& result, Unit unit, size_t limit,
                               bool strict) {
   if (result.state != CUBLAS_STATUS_SUCCESS) return "not supported";
   if (result.workspaceSize > limit) return "workspace too small";
-  // Parts of a split sum meet in the workspace, in fp32, and are added by a second kernel in order.
+  // Split-K parts meet in the workspace, in fp32, and a second kernel adds them in order.
   const auto scheme = config_of<uint32_t>(result.algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME);
   if (!scheme) return "does not tell how it adds";
   if (*scheme != CUBLASLT_REDUCTION_SCHEME_NONE && *scheme != CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) {
@@ -155,15 +155,15 @@ std::string_view why_declined(const cublasLtMatmulHeuristicResult_t& result, Uni
 struct MatmulPlan::Impl {
   cublasLtHandle_t handle = nullptr;
   Operation operation;
-  // cuBLASLt counts columns: what it sees of a row-major matrix is its transpose. So C^T = op(B)^T op(A)^T, and its
-  // first operand is b.
+  // cuBLASLt is column-major: it sees a row-major matrix as its transpose. So it computes C^T =
+  // op(B)^T op(A)^T, and its first operand is b.
   Layout first, second, result;
   cublasLtMatmulAlgo_t algorithm{};
   size_t workspace = 0;
   float beta = 0;
   std::string title, name, note;
 
-  // Picks the algorithm; says why none will do, or nothing.
+  // Picks the algorithm. Returns why none qualifies, or an empty text.
   std::string choose(Unit unit, size_t limit) {
     Preference preference;
     check_blas(cublasLtMatmulPreferenceCreate(&preference.raw), "stating a preference");

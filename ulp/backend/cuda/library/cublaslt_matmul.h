@@ -1,8 +1,8 @@
-// One matrix product as cuBLASLt runs it: row-major C(m,n) = op(A) op(B), operands in the unit's type, sums in fp32; the result
-// in fp32, or in the unit's type of 16 bits, to which each sum is rounded once.
+// One matrix product by cuBLASLt: row-major C(m,n) = op(A) op(B), operands in the unit's type, sums
+// in fp32. The result is fp32, or the unit's 16-bit type, to which each sum is rounded once.
 //
-// The algorithm is the first of cuBLASLt's heuristic that adds its parts in a fixed order and in fp32 and fits the
-// workspace. Nothing is timed. Plans are kept for the life of the process.
+// The algorithm is the first of cuBLASLt's heuristic that adds its parts in a fixed order and in
+// fp32 and fits the workspace. Nothing is timed. Plans are kept for the life of the process.
 #pragma once
 
 #include <compare>
@@ -22,8 +22,9 @@ struct MatmulShape {
   bool transpose_b = false;  // B is stored (k,n), or (n,k) if transposed
   int64_t lda, ldb, ldc;     // elements from one stored row to the next
   int64_t batch = 1;
-  int64_t stride_a = 0, stride_b = 0, stride_c = 0;  // elements from one matrix of the batch to the next
-  bool accumulate = false;                           // adds to C, which is fp32
+  // Elements from one matrix of the batch to the next.
+  int64_t stride_a = 0, stride_b = 0, stride_c = 0;
+  bool accumulate = false;  // adds to C, which is fp32
 
   auto operator<=>(const MatmulShape&) const = default;
 };
@@ -34,19 +35,19 @@ MatmulShape matmul_shape(int64_t m, int64_t n, int64_t k, bool transpose_a, bool
 
 class MatmulPlan {
  public:
-  // The plan for all of this on the current device, made on the first call and kept; null, with the reason, where no algorithm
-  // will do. Any thread may call.
+  // The plan for these arguments on the current device, made on the first call and kept. Null, with
+  // the reason, if no algorithm qualifies. Thread-safe.
   static std::shared_ptr<MatmulPlan> find(const MatmulShape& shape, Unit unit, Written written,
                                           size_t workspace_limit, std::string* why_not = nullptr);
   ~MatmulPlan();
 
-  // Bytes that run() wants, aligned to 256.
+  // Bytes of workspace for run(), aligned to 256.
   size_t workspace() const;
-  // The algorithm, and what of it is not as asked ("no tf32 algorithm, runs in fp32").
+  // The algorithm, and how it differs from the request ("no tf32 algorithm, runs in fp32").
   const std::string& name() const;
   const std::string& note() const;
 
-  // Pointers are aligned to 16 bytes.
+  // Pointers must be aligned to 16 bytes.
   void run(Stream stream, const void* a, const void* b, void* c, void* workspace) const;
 
  private:

@@ -54,7 +54,7 @@ void check_shape(ConvKind kind, const ConvShape& s, Unit unit, const ConvEnding&
     fail("cuda", "no unit of 16 bits: {}", conv_name(kind, s, unit, ending));
 }
 
-// A place in the cache: made by the first who asks, while others wait for that one alone.
+// A cache slot: the first caller makes the plan, and others wait for that slot only.
 struct Slot {
   std::once_flag once;
   std::shared_ptr<ConvPlan> plan;
@@ -68,7 +68,7 @@ struct Cache {
   std::map<Key, std::unique_ptr<Slot>> slots;
 };
 
-// Never destroyed: at exit the driver may end before static objects do.
+// Never destroyed: at exit the driver may be gone before static objects are.
 Slot& slot(const Key& key) {
   static Cache* const cache = new Cache;
   const std::lock_guard lock(cache->mutex);

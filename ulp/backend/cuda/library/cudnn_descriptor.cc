@@ -13,7 +13,7 @@
 namespace ulp::cuda {
 namespace {
 
-// Handles of threads that have ended, by device. Never destroyed: a thread may end after main has.
+// Handles of threads that have ended, by device. Never destroyed: a thread may end after main.
 struct Pool {
   std::mutex mutex;
   std::map<int, std::vector<cudnnHandle_t>> free;

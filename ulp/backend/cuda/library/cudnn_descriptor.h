@@ -1,4 +1,4 @@
-// cuDNN's opaque descriptors as values that are set, sealed and destroyed, and its handles.
+// cuDNN's opaque descriptors as values (set, finalised, destroyed), and its handles.
 #pragma once
 
 #include <cudnn.h>
@@ -12,13 +12,13 @@
 
 namespace ulp::cuda {
 
-// What cuDNN says of a status and of the last thing that went wrong on this thread.
+// cuDNN's text for a status and for the last error on this thread.
 std::string cudnn_message(cudnnStatus_t status);
 // Throws Error unless the status is success.
 void check_cudnn(cudnnStatus_t status, std::string_view doing);
 
-// This thread's handle for the current device. Making one is slow, and plans outlive the thread that compiled
-// them: a thread that ends leaves its handle to the next, and none is ever destroyed.
+// This thread's handle for the current device. Making one is slow, and plans outlive the thread
+// that compiled them: a thread that ends leaves its handle to the next, and none is ever destroyed.
 cudnnHandle_t cudnn_handle();
 
 class Descriptor {
@@ -46,11 +46,13 @@ class Descriptor {
   Descriptor& set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t count,
                   const void* values);
 
-  // Nothing may be set after this, and only then may it be used. Throws Error where cuDNN refuses.
+  // Finalises: nothing may be set afterwards, and only then may it be used. Throws Error if cuDNN
+  // refuses.
   Descriptor& seal();
   cudnnStatus_t try_seal();
 
-  // How many values were there; at most `room` are written. False if cuDNN cannot tell.
+  // `count` is the number of values available; at most `room` are written. False if cuDNN cannot
+  // tell.
   bool get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t room, void* values,
            int64_t* count = nullptr) const;
 

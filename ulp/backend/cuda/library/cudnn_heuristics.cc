@@ -49,7 +49,8 @@ Descriptor tensor(int64_t id, cudnnDataType_t type, const std::array<int64_t, 4>
   return d;
 }
 
-// Sums of native fp8 are those of its units, of about 14 bits: what comes between them and fp32 takes as long as bf16.
+// Native fp8 uses its unit's own sums, of about 14 bits: promoting partial sums to fp32 would take
+// as long as bf16.
 Descriptor convolution(const ConvShape& s, Unit unit) {
   const std::array<int64_t, 2> dilations{1, 1}, strides{s.stride_h, s.stride_w},
       padding{s.padding_h, s.padding_w};
@@ -66,7 +67,7 @@ Descriptor convolution(const ConvShape& s, Unit unit) {
   return d;
 }
 
-// What the operation of a kind is called, and which attributes take a, b and the result.
+// The operation of a kind, and which attributes take a, b and the result.
 struct KindRow {
   cudnnBackendDescriptorType_t operation;
   cudnnBackendAttributeName_t convolution, a, b, out, alpha, beta;
@@ -102,7 +103,7 @@ struct EngineFacts {
   bool has(cudnnBackendNumericalNote_t note) const { return std::ranges::count(notes, note) != 0; }
 };
 
-// Nothing where cuDNN does not tell: such an engine cannot be judged.
+// None if cuDNN does not tell: such an engine cannot be assessed.
 std::optional<EngineFacts> facts_of(const Descriptor& config) {
   Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   cudnnBackendDescriptor_t raw = engine.raw();
@@ -119,7 +120,7 @@ std::optional<EngineFacts> facts_of(const Descriptor& config) {
   return facts;
 }
 
-// Why an engine will not do, or empty. `strict`: a tf32 product must run on tensor cores.
+// Why an engine does not qualify, or empty. `strict`: a tf32 product must run on tensor cores.
 std::string_view why_declined(const std::optional<EngineFacts>& facts, Unit unit, bool strict) {
   if (!facts) return "says nothing of itself";
   constexpr std::array<std::pair<cudnnBackendNumericalNote_t, std::string_view>, 8> refused{{
@@ -141,7 +142,7 @@ std::string_view why_declined(const std::optional<EngineFacts>& facts, Unit unit
   return "";
 }
 
-// Nothing where the configuration does not compile.
+// None if the configuration does not compile.
 std::optional<Descriptor> compile_config(const Descriptor& config) {
   Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
   plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, cudnn_handle())
@@ -166,7 +167,7 @@ std::optional<size_t> config_workspace(const Descriptor& config) {
   return static_cast<size_t>(bytes);
 }
 
-// Fills in the workspace, compiling only if cuDNN does not tell it otherwise. Says what is wrong.
+// Sets the workspace, compiling only if cuDNN does not tell it otherwise. Returns what is wrong.
 std::string_view measure(Candidate& candidate, size_t limit) {
   const std::optional<size_t> told = config_workspace(*candidate.config);
   if (!told) {
@@ -186,8 +187,9 @@ std::string conv_name(ConvKind kind, const ConvShape& s, Unit unit, const ConvEn
                      ending.written == Written::half ? " and written so" : "");
 }
 
-// Engines for plain convolutions write what they read, fp32 or 16 bits; a result of another type is a fused one's. The
-// fallback names engines that are slow: where there are two forms that write the type, only after all others.
+// Engines for plain convolutions write the type they read, fp32 or 16 bits; another result type
+// needs the fused form. The fallback heuristic names slow engines: if two forms can write the type,
+// it comes after all others.
 ConvSearch::ConvSearch(ConvKind kind, const ConvShape& shape, Unit unit, const ConvEnding& ending)
     : kind_(kind), shape_(shape), unit_(unit), written_(ending.written) {
   const auto add = [&](ConvForm form, std::initializer_list<size_t> modes) {
@@ -207,7 +209,7 @@ ConvSearch::ConvSearch(ConvKind kind, const ConvShape& shape, Unit unit, const C
   passes_ = unit == Unit::tf32 ? 2 : 1;
 }
 
-// Nothing, with the reason, where cuDNN has no such graph.
+// None, with the reason, if cuDNN has no such graph.
 std::optional<ConvSearch::Graph> ConvSearch::make_graph(ConvForm form) {
   const ConvShape& s = shape_;
   const std::array<int64_t, 4> x{s.n, s.c, s.h, s.w}, y{s.n, s.k, s.out_h(), s.out_w()},
@@ -257,7 +259,7 @@ std::optional<ConvSearch::Graph> ConvSearch::make_graph(ConvForm form) {
   return std::nullopt;
 }
 
-// The engine configurations that a heuristic names for a graph, best first; none where it knows none.
+// The engine configurations that a heuristic names for a graph, best first; empty if it knows none.
 std::vector<Descriptor> ConvSearch::ask(const Graph& graph, size_t mode) {
   Descriptor heuristic(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   heuristic.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph.graph)

@@ -1,5 +1,5 @@
-// Which of cuDNN's engines runs a convolution: the first that its heuristics name and that will do. Private to
-// convolution.cc.
+// Which cuDNN engine runs a convolution: the first that its heuristics name and that qualifies.
+// Private to cudnn_conv.cc.
 #pragma once
 
 #include <array>
@@ -15,46 +15,46 @@
 
 namespace ulp::cuda {
 
-// Names of the tensors in a graph and in what is handed over to run it.
+// Ids of the tensors in a graph and in the variant pack that runs it.
 inline constexpr int64_t kConvA = 1, kConvB = 2, kConvOut = 3;
 
 // "forward of 8x32x32x64 by ...", for messages.
 std::string conv_name(ConvKind kind, const ConvShape& shape, Unit unit, const ConvEnding& ending);
 
 struct Candidate {
-  const Descriptor* config = nullptr;  // the search owns it
-  std::optional<Descriptor> plan;      // once it is compiled
+  const Descriptor* config = nullptr;  // owned by the search
+  std::optional<Descriptor> plan;      // once compiled
   size_t workspace = 0;
   std::string name, note;
 };
 
-// The configurations for one problem in the order in which they are tried: by strictness, form and heuristic, and the
-// heuristic's own order. Heuristics are asked when their turn comes.
+// The configurations for one problem in the order in which they are tried: by strictness, form and
+// heuristic, then in the heuristic's own order. A heuristic is queried when its turn comes.
 class ConvSearch {
  public:
   ConvSearch(ConvKind kind, const ConvShape& shape, Unit unit, const ConvEnding& ending);
 
-  // The next that will do within the limit; nothing when all are through. It is compiled if its workspace is not known
-  // otherwise.
+  // The next that qualifies within the limit; none when all are exhausted. It is compiled if its
+  // workspace is not known otherwise.
   std::optional<Candidate> next(size_t limit);
   // The next of them that also compiles.
   std::optional<Candidate> next_compiled(size_t limit);
-  // Compiles it if that is not done; false where it does not, or then wants more.
+  // Compiles it if not done yet. False if it does not compile, or then needs more workspace.
   bool compile(Candidate& candidate, size_t limit);
   // Why nothing (more) was found.
   std::string summary() const;
-  // A line for each configuration, for people.
+  // One line per configuration, for people.
   std::vector<std::string> describe(size_t limit);
 
  private:
-  // What a heuristic names for a form.
+  // The configurations that a heuristic names for a form.
   struct List {
     ConvForm form;
     size_t mode;
-    std::optional<std::vector<Descriptor>> configs = {};  // once it was asked
+    std::optional<std::vector<Descriptor>> configs = {};  // once queried
   };
 
-  // An operation graph with all that it refers to.
+  // An operation graph with everything it refers to.
   struct Graph {
     std::vector<Descriptor> parts;
     Descriptor graph{CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR};
@@ -74,7 +74,7 @@ class ConvSearch {
   std::array<bool, 2> made_{};
   std::string no_graph_;
   std::map<std::string, int, std::less<>> declined_;
-  size_t list_ = 0, at_ = 0;  // where next() goes on
+  size_t list_ = 0, at_ = 0;  // where next() continues
 };
 
 }  // namespace ulp::cuda

@@ -9,7 +9,7 @@ namespace {
 __device__ inline uint64_t thread_number() { return blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; }
 __device__ inline uint64_t thread_count() { return uint64_t{gridDim.x} * blockDim.x; }
 
-// How codes are read: of whole bytes one by one; any others through load_one.
+// How codes are read: whole bytes directly; any others through load_one.
 enum class Codes : uint8_t { bits8, bits16, fp32, any };
 
 template <Codes codes>
@@ -24,7 +24,7 @@ __device__ inline float read(const StoredView& view, uint64_t i) {
 // Where a group of eight of a row begins.
 struct Place {
   uint64_t image;     // its first element
-  int32_t top, left;  // of the window; it may lie outside
+  int32_t top, left;  // of the window; may lie outside
   uint32_t tap;       // the group's first element in the row
 };
 
@@ -41,7 +41,7 @@ __device__ inline bool inside(const Window& window, int32_t y, int32_t x) {
   return static_cast<uint32_t>(y) < window.h && static_cast<uint32_t>(x) < window.w;
 }
 
-// Few channels: a group is of several taps, and a thread walks through them.
+// Few channels: a group spans several taps, and a thread walks through them.
 template <Codes codes>
 __global__ void gather_taps(StoredView view, Window window, uint64_t first_image, uint32_t groups,
                             uint32_t total, PlainType target, QuickCodec codec, uint8_t* out) {
@@ -71,7 +71,7 @@ __global__ void gather_taps(StoredView view, Window window, uint64_t first_image
   }
 }
 
-// Channels in eights: a group is within one tap, and a group of the tensor.
+// Channels in multiples of eight: a group lies within one tap and is a group of the tensor.
 __global__ void gather_groups(StoredView view, Window window, uint64_t first_image, uint32_t groups,
                               uint32_t total, PlainType target, QuickCodec codec, uint8_t* out) {
   for (uint32_t g = blockIdx.x * blockDim.x + threadIdx.x; g < total; g += gridDim.x * blockDim.x) {
@@ -80,7 +80,7 @@ __global__ void gather_groups(StoredView view, Window window, uint64_t first_ima
     const int32_t py = at.top + static_cast<int32_t>(tap / window.kernel_w);
     const int32_t px = at.left + static_cast<int32_t>(tap % window.kernel_w);
     float x[8] = {};
-    // Past the window rows are padded.
+    // Beyond the window rows are padding.
     if (tap < window.kernel_h * window.kernel_w && inside(window, py, px)) {
       const uint32_t pixel = static_cast<uint32_t>(py) * window.w + static_cast<uint32_t>(px);
       load_stored(view, (at.image + uint64_t{pixel} * window.c + channel) / kGroup, x);
@@ -89,7 +89,7 @@ __global__ void gather_groups(StoredView view, Window window, uint64_t first_ima
   }
 }
 
-// A thread makes a piece of 16 bytes.
+// One thread per 16 bytes.
 template <typename Code>
 __global__ void gather_pieces(const Code* codes, Window window, uint32_t pieces, uint32_t total, uint4* out) {
   constexpr uint32_t kEach = 16 / sizeof(Code);
@@ -148,7 +148,7 @@ __global__ void add_quads(float4* total, const float4* part, uint64_t quads) {
 }
 
 __global__ void add_row(float4* out, const float4* row, uint64_t quads, uint32_t width) {
-  // Columns go on by the same step each time: no division in the loop.
+  // The column advances by the same step each time: no division in the loop.
   const auto step = static_cast<uint32_t>(thread_count() % width);
   auto column = static_cast<uint32_t>(thread_number() % width);
   for (uint64_t i = thread_number(); i < quads; i += thread_count()) {

@@ -10,14 +10,15 @@
 namespace ulp::cuda {
 namespace {
 
-// Windows of no more elements than this are gathered and multiplied as matrices: cuDNN would pad their few channels.
+// Windows with at most this many elements go through im2col and a matrix product: cuDNN would pad
+// their few channels.
 constexpr int64_t kSmallWindow = 64;
 
 uint64_t number(int64_t extent) { return static_cast<uint64_t>(extent); }
 
 int64_t round_up(int64_t x, int64_t granule) { return (x + granule - 1) / granule * granule; }
 
-// Rows of operands are whole pieces of 16 bytes, rows of results whole pieces of four floats.
+// Rows of operands are multiples of 16 bytes, rows of results multiples of four floats.
 int64_t granule(Unit unit) { return 16 / static_cast<int64_t>(operand_bytes(unit)); }
 
 LibraryProduct declined(std::string why_not) {
@@ -33,7 +34,7 @@ struct Factor {
   TensorId id;
   int64_t rows, columns;
   std::optional<Window> window = {};
-  int64_t multiple = 1;  // of which a row's width is one, a power of two
+  int64_t multiple = 1;  // row widths are multiples of this power of two
 
   // Elements of a row in the array.
   int64_t width(Unit unit) const { return round_up(columns, std::max(multiple, granule(unit))); }
@@ -47,7 +48,8 @@ struct Factor {
   }
 };
 
-// (units * a.rows, k) by a whole (n,k) that is transposed, or (k,n). Columns in which both have zeros are multiplied too.
+// (units * a.rows, k) times a whole matrix, (n,k) transposed or (k,n). Columns where both are zero
+// padding are multiplied too.
 LibraryProduct by_rows(const UnitChoice& unit, int64_t units, const Factor& a, const Factor& b,
                        bool transpose_b, TensorId out) {
   const int64_t lda = a.width(unit.unit), ldb = b.width(unit.unit);
@@ -73,7 +75,7 @@ LibraryProduct by_rows(const UnitChoice& unit, int64_t units, const Factor& a, c
   return product;
 }
 
-// The transpose of (units * rows, m) by (units * rows, n), summed over the units.
+// The transpose of (units * rows, m) times (units * rows, n), summed over the units.
 LibraryProduct by_sums(const UnitChoice& unit, int64_t units, const Factor& a, const Factor& b,
                        TensorId out) {
   const int64_t m = a.width(unit.unit), n = b.width(unit.unit);
@@ -96,7 +98,7 @@ LibraryProduct by_sums(const UnitChoice& unit, int64_t units, const Factor& a, c
   return product;
 }
 
-// A matrix product for each unit.
+// One matrix product per unit.
 LibraryProduct by_matrices(const UnitChoice& unit, int64_t units, const Factor& a, const Factor& b,
                            bool transpose_a, bool transpose_b, TensorId out) {
   const int64_t lda = a.width(unit.unit), ldb = b.width(unit.unit);
@@ -150,8 +152,8 @@ LibraryProduct linear_grad_weight(const Problem& problem, const UnitChoice& unit
   return by_sums(unit, rows_of(x), {node.in[1], 1, dout.back()}, {node.in[0], 1, x.back()}, node.out[0]);
 }
 
-// A batch is cut along the batch; a single product along the rows of its result, or, where both operands have the inner axis
-// first, along that axis, and summed.
+// A batch is sliced along the batch; a single product along the rows of its result. If both
+// operands have the inner axis first, it is sliced along that axis and summed.
 LibraryProduct matmul(const Problem& problem, const UnitChoice& unit) {
   const Node& node = problem.root();
   const bool ta = node.attrs.integer("transpose_a") != 0, tb = node.attrs.integer("transpose_b") != 0;
@@ -199,10 +201,11 @@ struct Conv {
   }
 };
 
-// What reads images as rows of a matrix: where they lie, or gathered under the window. Nothing where neither will do.
+// Images as rows of a matrix: in place, or by im2col. None if neither applies.
 std::optional<Factor> image_rows(const Problem& problem, const Conv& conv, TensorId x) {
   if (conv.pointwise()) return Factor{x, conv.pixels(), conv.x.c()};
-  // Windows overlap, so an operand that is rounded as it is loaded would be rounded, and counted, many times.
+  // Windows overlap, so an operand that is rounded when read would be rounded, and counted, many
+  // times.
   if (!conv.small() || read_format(problem, x).operand) return std::nullopt;
   return Factor{x, conv.out_pixels(), conv.taps(), conv.window(), kGroup};
 }
@@ -237,7 +240,8 @@ LibraryProduct conv_grad_weight_as_matrix(const Problem& problem, const UnitChoi
   return by_sums(unit, conv.x.n(), {node.in[1], conv.out_pixels(), conv.out.c()}, *rows, node.out[0]);
 }
 
-// For cuDNN: which tensors are x, weight and out of the convolution, and which of them the product's a, b and result.
+// For cuDNN: which tensors are x, weight and out of the convolution, and which of them are the
+// product's a, b and result.
 LibraryProduct convolve(const Problem& problem, const UnitChoice& unit, ConvKind kind) {
   const Node& node = problem.root();
   const bool forward = kind == ConvKind::forward, grad_input = kind == ConvKind::grad_input;

@@ -1,5 +1,6 @@
-// Products by NVIDIA's libraries: convolutions by cuDNN, matrix products, and convolutions that are such, by cuBLASLt. Sums are fp32
-// and deterministic; operands are exact in the unit that multiplies (units.h).
+// Products by NVIDIA's libraries: convolutions by cuDNN; matrix products, and convolutions that
+// reduce to them, by cuBLASLt. Sums are fp32 and deterministic; operands are exact in the unit that
+// multiplies (tensor_cores.h).
 #pragma once
 
 #include <vector>
@@ -8,10 +9,11 @@
 
 namespace ulp::cuda {
 
-// Looking at a problem asks the libraries what they have for it, so there must be a GPU.
+// Examining a problem queries the libraries, so a GPU must be present.
 std::vector<KernelDef> library_kernels();
 
-// Compiles, on all cores, the plans of all tasks made since the last time. Without it each is compiled when it first runs.
+// Compiles, on all cores, the plans of all tasks made since the last call. Without it each plan is
+// compiled when it first runs.
 void prepare_products();
 
 }  // namespace ulp::cuda

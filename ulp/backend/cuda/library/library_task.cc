@@ -14,9 +14,10 @@
 namespace ulp::cuda {
 namespace {
 
-constexpr int64_t kLeast = 8;       // units of a slice: any code's slices begin at whole groups then
-constexpr size_t kAlignment = 256;  // of the libraries' workspace
-constexpr size_t kEnough = size_t{32} << 20;  // that a library may always have
+// Units of a slice: slices of any code width then begin at whole groups.
+constexpr int64_t kLeast = 8;
+constexpr size_t kAlignment = 256;            // of the libraries' workspace
+constexpr size_t kEnough = size_t{32} << 20;  // workspace that a library may always have
 
 PlainType target_of(Unit unit) {
   switch (unit) {
@@ -46,19 +47,19 @@ class Input {
     once_ = matrix.whole || !operand_.in_groups();
   }
 
-  // Bytes that a unit takes in a slice.
+  // Bytes per unit of a slice.
   size_t unit_bytes() const { return in_place_ || once_ ? 0 : matrix_.rows * matrix_.padded * size_; }
 
   void book(Workspace& space, int64_t units, int64_t step) {
     if (in_place_) return;
     const auto copies = static_cast<uint64_t>(matrix_.whole ? 1 : once_ ? units : step);
     at_ = space.book(copies * (matrix_.rows + matrix_.more) * matrix_.padded, size_);
-    // An operand that is rounded as a whole is padded after that.
+    // An operand that is rounded as a whole is padded afterwards.
     if (!operand_.in_groups() && matrix_.channels != matrix_.padded)
       unpadded_ = space.book(operand_.elements());
   }
 
-  // What is done once, before the slices.
+  // Work done once, before the slices.
   void begin(const RunContext& context, int64_t units, void* convert_space) const {
     if (in_place_ || !once_) return;
     const uint64_t rows = matrix_.rows * static_cast<uint64_t>(matrix_.whole ? 1 : units);
@@ -75,7 +76,7 @@ class Input {
       clear_bytes(out + rows * matrix_.padded * size_, matrix_.more * matrix_.padded * size_, context.stream);
   }
 
-  // Of units from `first` on.
+  // The operand of units from `first` on.
   const void* slice(const RunContext& context, int64_t first, int64_t units, void* convert_space) const {
     const uint64_t skipped = matrix_.whole ? 0 : static_cast<uint64_t>(first) * matrix_.rows;
     if (in_place_) return context.bytes(matrix_.id) + skipped * matrix_.channels * size_;
@@ -102,19 +103,24 @@ class Input {
   size_t size_ = sizeof(float);
   PlainType target_ = PlainType::fp32;
   bool in_place_ = false;
-  bool once_ = false;  // all of it is decoded before the slices
+  bool once_ = false;  // decoded completely before the slices
   size_t at_ = 0, unpadded_ = 0;
 };
 
-// Whether the library may write the result in bf16 itself: one pass less over it, no slices and no fp32 array.
+// Whether the library may write the bf16 result itself: one pass fewer over it, no slices and no
+// fp32 array.
 //
-// What is the same as with encode(): every sum is fp32 and rounded once, to nearest even. bf16 has fp32's exponents, so ties,
-// subnormal numbers, zeros with their signs and, with `inf`, infinities are the same codes; the NaN of a GPU's sums, 0x7FFFFFFF, becomes
-// 0x7FFF either way. Only bf16: in fp16 sums overflow, and a loss scale lives on being told.
-// What is not: a sum of 2^128 or more is an infinity, as in a tensor of fp32, also where encode() would saturate; and nothing is counted,
-// as of a tensor of fp32. A result that is the same for all slices, so the gradient of a weight, is small: it goes through recode(), which
-// makes good both, but for numbers below 2^-134 that are zero by then. So a step whose gradients have an infinity is still noticed: it ends
-// in the gradient of a weight.
+// Same as encode(): every sum is fp32 and rounded once, to nearest even. bf16 has fp32's exponents,
+// so ties, subnormals, signed zeros and, with `inf`, infinities give the same codes; the NaN of a
+// GPU's sums, 0x7FFFFFFF, becomes 0x7FFF either way. Only bf16: fp16 sums overflow, and loss
+// scaling depends on these events.
+//
+// Different: a sum of 2^128 or more becomes infinity, as in an fp32 tensor, even where encode()
+// would saturate; and no range events are counted, as for an fp32 tensor. A result that is the same
+// for all slices, hence the gradient of a weight, is small: it goes through recode(), which
+// corrects both, except that values below 2^-134 are zero by then and not counted. So a step whose
+// gradients contain an infinity is still detected: the infinity ends up in the gradient of a
+// weight.
 bool library_writes(const Problem& problem, const LibraryProduct& product) {
   const Matrix& out = product.out;
   const Result result(problem, problem.root(), out.id);
@@ -131,7 +137,7 @@ class Output {
   Output(const Problem& problem, const Matrix& matrix, Written written)
       : matrix_(matrix), result_(problem, problem.root(), matrix.id), written_(written) {
     in_place_ = (written == Written::half || result_.direct()) && dense(matrix);
-    // A storage that looks at all numbers first gets them in one array without gaps.
+    // A storage that needs a pass over all values first gets them in one array without gaps.
     const bool gathers = !result_.in_groups() && !matrix.whole;
     sliced_ = !matrix.whole && !in_place_ && !(gathers && dense(matrix));
     collects_ = !result_.in_groups() && !(matrix.whole && dense(matrix));
@@ -149,8 +155,8 @@ class Output {
     if (step < units) part_ = space.book(array());
   }
 
-  // What another storage of a summed result would take besides. It counts when slices are chosen: so the storage of a gradient
-  // does not change the order in which it is summed.
+  // What another storage of a summed result would need in addition. It counts when slices are
+  // chosen, so that the storage of a gradient does not change its order of summation.
   size_t reserve() const {
     if (!matrix_.whole) return 0;
     return aligned_bytes(in_place_ ? array() * sizeof(float) : 0) +
@@ -166,7 +172,7 @@ class Output {
            skipped * written_bytes(written_);
   }
 
-  // What becomes of a slice.
+  // Processes a finished slice.
   void take(const RunContext& context, int64_t first, int64_t units, const void* made,
             void* convert_space) const {
     const auto* slice = static_cast<const float*>(made);
@@ -210,11 +216,11 @@ class Output {
   Written written_ = Written::fp32;
   bool in_place_ = false;  // the library writes the tensor itself
   bool sliced_ = false;    // a slice goes through a buffer
-  bool collects_ = false;  // all numbers meet in an array before they are encoded
+  bool collects_ = false;  // all values are collected in an array before they are encoded
   size_t at_ = 0, part_ = 0, all_ = 0;
 };
 
-// Plans that wait to be compiled.
+// Plans waiting to be compiled.
 struct Waiting {
   std::mutex mutex;
   std::map<std::shared_ptr<ConvPlan>, int> plans;  // and how many tasks have them
@@ -241,7 +247,7 @@ class LibraryTask : public Task {
     if (library_writes(problem, product_)) {
       out_ = Output(problem, product_.out, Written::half);
       cut(problem.plan.workspace);
-      // Parts of a sum meet in fp32.
+      // Partial sums are added in fp32.
       if (why_not_.empty() && (!product_.out.whole || step_ == product_.units)) return;
     }
     out_ = Output(problem, product_.out, Written::fp32);
@@ -251,8 +257,8 @@ class LibraryTask : public Task {
   // Why the library has no plan for it; then it cannot run.
   const std::string& why_not() const { return why_not_; }
 
-  // Has its plans compiled with the next that are.
-  // Its plans are compiled before anything runs, unless it is gone by then: plans are also made only to be looked at.
+  // Registers its plans for the next compilation. They are compiled before anything runs, unless
+  // the task is gone by then: plans are also made only for inspection.
   void announce() {
     announced_ = true;
     count(1);
@@ -301,7 +307,7 @@ class LibraryTask : public Task {
 
   size_t unit_bytes() const { return a_.unit_bytes() + b_.unit_bytes() + out_.unit_bytes(); }
 
-  // Everything in slices of `step`, with a library that wants so much.
+  // Lays out the workspace for slices of `step` units and a library that needs `library` bytes.
   size_t place(int64_t step, size_t library) {
     Workspace space;
     convert_ = space.book(1, kConvertSpace);
@@ -313,8 +319,8 @@ class LibraryTask : public Task {
     return space.bytes();
   }
 
-  // Units of a slice if there are so many. Equal slices need one plan instead of two: worth being smaller for, but by no
-  // more than a half.
+  // Units of a slice for this many slices. Equal slices need one plan instead of two; that is worth
+  // smaller slices, but not smaller than half.
   int64_t step_of(int64_t slices) const {
     const int64_t units = product_.units;
     for (int64_t more = slices; more < 2 * slices && more <= units / kLeast; ++more) {
@@ -339,7 +345,7 @@ class LibraryTask : public Task {
     return std::max({elements(product_.a), elements(product_.b), elements(product_.out)}) >> 31 != 0;
   }
 
-  // At least so many slices, for a library that wants so much.
+  // The minimum number of slices, for a library that needs `library` bytes.
   int64_t slices_for(size_t limit, size_t library) {
     if (place(product_.units, library) + out_.reserve() <= limit) return 1;
     const size_t all = place(kLeast, library) + out_.reserve(), slice = kLeast * unit_bytes();
@@ -350,10 +356,10 @@ class LibraryTask : public Task {
     return static_cast<int64_t>(std::clamp<size_t>((units * unit_bytes() + room - 1) / room, 1, most));
   }
 
-  // As few slices as fit; where none do, the smallest.
+  // As few slices as fit; if none fit, the smallest.
   void cut(size_t limit) {
     why_not_.clear();
-    // Without tensor cores the engines that need no workspace are very slow ones.
+    // Without tensor cores, engines that need no workspace are very slow.
     const size_t library_limit = std::max(kEnough, product_.unit.unit == Unit::fp32 ? limit : limit / 4);
     size_t library = 0;
     for (int64_t slices = 1;;) {
@@ -385,12 +391,13 @@ class LibraryTask : public Task {
   bool announced_ = false;
 };
 
-// The first unit that the library has a plan for: native fp8 where it was asked for, and what is exact.
+// The first unit that the library has a plan for: native fp8 if requested, then the exact one.
 std::unique_ptr<LibraryTask> choose(const Problem& problem, Describe describe, std::string* why_not) {
   const Node& node = problem.root();
   const Operand a(problem, node.in[0]), b(problem, node.in[1]);
   const ProductUnits& wanted = problem.plan.units;
-  // Gradients stay exact: most of the libraries' kernels for them are slower in fp8 than in bf16, or there are none.
+  // Gradients stay exact: most library kernels for them are slower in fp8 than in bf16, or do not
+  // exist.
   const FloatFormat fp8 = operand_format(Unit::e4m3);
   const bool natively =
       wanted.fp8_native && node.phase == Phase::forward && a.format() == fp8 && b.format() == fp8;
@@ -441,7 +448,7 @@ void prepare_products() {
     const std::lock_guard lock(all.mutex);
     for (const auto& [plan, tasks] : all.plans) plans.push_back(plan);
   }
-  prepare_all(plans);  // those that are compiled already take no time
+  prepare_all(plans);  // plans already compiled take no time
 }
 
 }  // namespace ulp::cuda

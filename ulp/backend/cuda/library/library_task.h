@@ -1,7 +1,8 @@
-// A product in a library's terms, and the task that runs it. Convolutions, linear layers and matrix products differ in how
-// plans are made; what is around them is the same: operands that lie as the unit wants them are used in place, others are
-// decoded, the batch is cut in slices where that would take too much workspace, results are made in fp32 and encoded once.
-// Where a result is stored in bf16 the library writes it itself (library_task.cc says what that changes).
+// A product in a library's terms, and the task that runs it. Convolutions, linear layers and matrix
+// products differ in how plans are made; the rest is shared. Operands already in the unit's layout
+// are used in place, others are decoded. The batch is processed in slices if decoding would need
+// too much workspace. Results are computed in fp32 and encoded once. A bf16 result is written by
+// the library itself (library_task.cc says what that changes).
 #pragma once
 
 #include <cstddef>
@@ -21,15 +22,17 @@
 
 namespace ulp::cuda {
 
-// A tensor as a library is given it: rows of numbers, padded with zeros.
+// A tensor as a library sees it: rows of numbers, padded with zeros.
 struct Matrix {
   TensorId id = {};
-  bool whole = false;                 // the same for all slices: a weight, or a result that is summed
-  uint64_t rows = 1;                  // of one unit of the batch; of a whole matrix all
-  uint64_t channels = 1;              // of a row
-  uint64_t padded = 1;                // elements of a row in the array; a multiple of 4
-  uint64_t more = 0;                  // rows after the last, of zeros, or of a result not looked at
-  std::optional<Window> window = {};  // its rows are gathered from images
+  // The same for all slices: a weight, or a result that is summed.
+  bool whole = false;
+  uint64_t rows = 1;      // of one unit of the batch; of a whole matrix all
+  uint64_t channels = 1;  // of a row
+  uint64_t padded = 1;    // elements of a row in the array; a multiple of 4
+  // Rows of zeros after the last; of a result, rows that are ignored.
+  uint64_t more = 0;
+  std::optional<Window> window = {};  // im2col: rows are gathered from images
 };
 
 // What a library runs for a number of units.
@@ -44,19 +47,19 @@ struct Plan {
 };
 
 struct LibraryProduct {
-  std::string why_not;  // it is none of the library's; the rest is of no meaning then
-  int64_t units = 1;    // images, rows or matrices that can be done one by one
+  std::string why_not;  // not for the library; the other fields are then undefined
+  int64_t units = 1;    // images, rows or matrices that can be processed separately
   UnitChoice unit = {};
   Matrix a, b, out;
-  TensorId bias = {};  // none
-  // Nothing, with the reason, where the library has no plan.
+  TensorId bias = {};  // none if unset
+  // None, with the reason, if the library has no plan.
   std::function<Plan(int64_t units, Written written, size_t workspace_limit, std::string* why_not)> find;
 };
 
 // Describes the problem for a unit.
 using Describe = LibraryProduct (*)(const Problem& problem, const UnitChoice& unit);
 
-// Why the library cannot do it; "".
+// Why the library cannot do it, or "".
 std::string why_not_library(const Problem& problem, Describe describe);
 std::unique_ptr<Task> make_library_task(const Problem& problem, Describe describe);
 

@@ -41,9 +41,9 @@ FloatFormat operand_format(Unit unit) { return row(unit).format; }
 bool holds(Unit unit, const FloatFormat& format) { return why_not_held(unit, format).empty(); }
 
 std::string why_not_held(Unit unit, const FloatFormat& format) {
-  // A number is an operand iff it has no more significant bits, is a multiple of the operand's smallest
-  // number, and is not above its largest. Every format has a number with all its significant bits, its smallest
-  // one and its largest one, so nothing weaker will do.
+  // A number is an operand iff it has no more significant bits, is a multiple of the operand's
+  // smallest number, and is not above its largest. Every format has a number with all its
+  // significant bits, a smallest one and a largest one, so the conditions are also necessary.
   const FloatFormat to = operand_format(unit);
   const std::string name = format_name(format);
   if (format.man > to.man) {

@@ -1,8 +1,9 @@
-// The units of a GPU that multiply: which operand types they take, which formats those hold exactly, and
-// which unit a product runs on.
+// The GPU's multiplying units: which operand types they take, which formats those types hold
+// exactly, and which unit a product runs on.
 //
-// A unit is chosen only if its operand type holds both operands exactly: then every product is exact and only the
-// fp32 sum rounds. What is looser (tf32 for wider operands, native fp8, which sums in fewer bits) must be asked for.
+// A unit is chosen only if its operand type holds both operands exactly: then every product is
+// exact and only the fp32 sum rounds. Looser modes (tf32 for wider operands; native fp8, which sums
+// with fewer bits) must be requested.
 #pragma once
 
 #include <cstddef>
@@ -28,26 +29,27 @@ std::span<const Unit> units();
 std::string_view unit_name(Unit unit);
 // Bytes of one operand element in memory.
 size_t operand_bytes(Unit unit);
-// The numbers that an operand may be. Tensor cores keep subnormal operands, so they count.
+// The values that an operand may have. Tensor cores keep subnormal operands, so they count.
 FloatFormat operand_format(Unit unit);
 
-// What a library writes a product's sums, which are fp32, as.
+// The type in which a library writes a product's fp32 sums.
 enum class Written : uint8_t {
-  fp32,  // as they are
-  half,  // rounded once, to nearest even, to the operand type of a unit of 16 bits
+  fp32,  // unchanged
+  half,  // rounded once, to nearest even, to the operand type of a 16-bit unit
 };
 constexpr size_t written_bytes(Written written) { return written == Written::fp32 ? 4 : 2; }
 
-// Whether every number of the format, and its infinity and NaN, is exactly an operand of the unit.
+// Whether every value of the format, and its infinity and NaN, is exactly an operand of the unit.
 bool holds(Unit unit, const FloatFormat& format);
-// Empty if it is, else what is in the way: "fp(6,9,0) needs 10 significant bits, bf16 has 8".
+// Empty if it is, else the obstacle: "fp(6,9,0) needs 10 significant bits, bf16 has 8".
 std::string why_not_held(Unit unit, const FloatFormat& format);
 
 struct UnitOptions {
   bool tensor_core = true;
   bool tf32 = false;        // also for operands wider than tf32, which rounds them
-  bool fp8_native = false;  // the fp8 unit where it holds both operands
-  bool cold_shape = false;  // of the units that hold both, one whose kernels need no compiling
+  bool fp8_native = false;  // the fp8 unit if it holds both operands
+  // Prefer, among units that hold both, one whose kernels need no compilation.
+  bool cold_shape = false;
 };
 
 struct UnitChoice {
@@ -55,8 +57,8 @@ struct UnitChoice {
   std::string why;  // one short sentence
 };
 
-// The narrowest unit that holds both operands exactly: bf16, fp16, tf32, fp32 in this order. No format means
-// values that are exact in fp32 alone (decoded S2FP8).
+// The narrowest unit that holds both operands exactly: bf16, fp16, tf32, fp32 in this order. No
+// format means values that are exact only in fp32 (decoded S2FP8).
 UnitChoice choose_unit(const std::optional<FloatFormat>& a, const std::optional<FloatFormat>& b,
                        const UnitOptions& options = {});
 

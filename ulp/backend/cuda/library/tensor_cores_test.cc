@@ -10,7 +10,8 @@
 namespace ulp::cuda {
 namespace {
 
-// Whether every finite code survives conversion to the operand type and back, and specials have a place.
+// Whether every finite code survives conversion to the operand type and back, and specials have a
+// code.
 bool survives(Unit unit, const FloatFormat& format) {
   const FloatFormat to = operand_format(unit);
   const CodecSpec from_spec = make_spec(format, Overflow::saturate);
@@ -21,7 +22,7 @@ bool survives(Unit unit, const FloatFormat& format) {
     const uint32_t pattern = decode_scalar(from_spec, code);
     const Encoded operand = encode_scalar(to_spec, Round::nearest_even, pattern, 0);
     if (decode_scalar(to_spec, operand.code) != pattern) return false;
-    // A second opinion where the operand is the head of an fp32 pattern.
+    // A second check where the operand is the head of an fp32 pattern.
     const uint32_t tail = unit == Unit::bf16 ? 0xFFFFu : unit == Unit::tf32 ? 0x1FFFu : 0u;
     EXPECT_EQ(pattern & tail, 0u);
   }
@@ -64,7 +65,8 @@ TEST(Units, HoldsEveryNarrowFormatOrNot) {
   EXPECT_GT(refused, 1000u);
 }
 
-// Wider ones at every bias at which a unit's answer turns, on either side, and without extra bias.
+// Wider formats at every bias where a unit's answer changes, on either side, and without extra
+// bias.
 TEST(Units, HoldsEveryWiderFormatOrNot) {
   const std::vector<FloatFormat> all = formats(12, 16);
   size_t checked = 0;
@@ -112,7 +114,7 @@ TEST(Units, ChoosesTheNarrowestThatHoldsBoth) {
   EXPECT_EQ(choose("fp16", "fp16").unit, Unit::fp16);
   EXPECT_EQ(choose("fp16", "fp(4,3,4)").unit, Unit::fp16);
   EXPECT_EQ(choose("fp16", "e5m2").unit, Unit::fp16);
-  // fp(5,2,0) has no infinity and so reaches beyond fp16.
+  // fp(5,2,0) has no infinity and so exceeds fp16's range.
   EXPECT_EQ(choose("fp(5,2,0)", "fp16").unit, Unit::tf32);
   EXPECT_EQ(choose("fp16", "bf16").unit, Unit::tf32);
   EXPECT_EQ(choose("fp(6,9,0)", "fp(6,9,0)").unit, Unit::tf32);
@@ -126,10 +128,10 @@ TEST(Units, ChoosesTheNarrowestThatHoldsBoth) {
 TEST(Units, LooserUnitsMustBeAskedFor) {
   EXPECT_EQ(choose("fp32", "fp32", {.tf32 = true}).unit, Unit::tf32);
   EXPECT_EQ(choose_unit(std::nullopt, std::nullopt, {.tf32 = true}).unit, Unit::tf32);
-  // Exactness comes before a quick start.
+  // Exactness has priority over a fast start.
   EXPECT_EQ(choose_unit(parse_format("bf16"), parse_format("e4m3"), {.cold_shape = true}).unit, Unit::tf32);
   EXPECT_EQ(choose_unit(parse_format("fp32"), parse_format("e4m3"), {.cold_shape = true}).unit, Unit::fp32);
-  // Asking for tf32 changes nothing where a narrower unit is exact.
+  // Requesting tf32 changes nothing if a narrower unit is exact.
   EXPECT_EQ(choose("bf16", "e4m3", {.tf32 = true}).unit, Unit::bf16);
   EXPECT_EQ(choose("e4m3", "e4m3", {.fp8_native = true}).unit, Unit::e4m3);
   EXPECT_EQ(choose("e4m3", "e5m2", {.fp8_native = true}).unit, Unit::bf16);

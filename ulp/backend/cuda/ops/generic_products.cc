@@ -1,4 +1,4 @@
-// The tasks of plain.h: what no library takes, and products in narrow accumulators.
+// Tasks for generic_products.h: what no library supports, and products in narrow accumulators.
 #include "ulp/backend/cuda/ops/generic_products.h"
 
 #include <algorithm>
@@ -26,7 +26,8 @@ class ProductTask : public ArrayTask {
   const SumRule& rule() const { return rule_; }
   const float* bias(const Arrays& arrays) const { return arrays.in.size() > 2 ? arrays.real(2) : nullptr; }
 
-  // Books room for the parts of `sums` sums of `terms` terms: as many as keep a device busy, none of a few terms.
+  // Reserves workspace for the split-K parts of `sums` sums of `terms` terms: as many parts as keep
+  // a device busy, but none with few terms.
   void cut(int64_t sums, int64_t terms) {
     constexpr int64_t kBusy = int64_t{1} << 18, kFewest = 64, kMost = 1024;
     if (rule_.narrow) return;

@@ -18,8 +18,8 @@ class WideSum {
   double sum_ = 0;
 };
 
-// Products and additions are fp32, and each sum is rounded to nearest-even before the next term comes. A NaN is
-// settled first, since a format without one keeps its sign.
+// Products and additions are fp32, and each sum is rounded to nearest even before the next term. A
+// NaN is settled first, because a format without NaN keeps its sign.
 class NarrowSum {
  public:
   __device__ explicit NarrowSum(const QuickCodec& codec) : codec_(codec) {}
@@ -36,7 +36,7 @@ class NarrowSum {
   float sum_ = 0;
 };
 
-// The thread's first piece of work, and how far it is to the next.
+// The thread's first work item, and the distance to the next.
 __device__ inline int64_t first_item() { return blockIdx.x * int64_t{blockDim.x} + threadIdx.x; }
 __device__ inline int64_t item_step() { return int64_t{gridDim.x} * blockDim.x; }
 
@@ -89,7 +89,7 @@ __global__ void conv_forward(PlainConv d, QuickCodec codec, const float* x, cons
   }
 }
 
-// A pixel hears from every output whose kernel lay over it.
+// A pixel receives from every output whose kernel covered it.
 template <typename Sum>
 __global__ void conv_grad_input(PlainConv d, QuickCodec codec, const float* dout, const float* weight,
                                 float* dx) {
@@ -114,7 +114,7 @@ __global__ void conv_grad_input(PlainConv d, QuickCodec codec, const float* dout
   }
 }
 
-// Parts are runs of the batch's rows.
+// Parts are ranges of the batch's rows.
 template <typename Sum>
 __global__ void conv_grad_weight(PlainConv d, QuickCodec codec, Parts parts, const float* x,
                                  const float* dout, float* dweight) {
@@ -159,8 +159,8 @@ __global__ void clear_rows(int64_t elements, float* out) {
   for (int64_t at = first_item(); at < elements; at += item_step()) out[at] = 0;
 }
 
-// Places are brought into the order of their indices, and into their own where those are the same. A key is an index above its
-// place, so no two are the same. First runs of as many keys as a block has threads.
+// Sorts places by index, and by place among equal indices. A key is an index with its place below
+// it, so keys are unique. First step: sort runs as long as a block has threads.
 __global__ void sort_tiles(PlainTable d, const int32_t* indices, uint64_t* keys) {
   __shared__ uint64_t tile[kThreads];
   for (int64_t begin = blockIdx.x * int64_t{kThreads}; begin < d.places;
@@ -178,7 +178,8 @@ __global__ void sort_tiles(PlainTable d, const int32_t* indices, uint64_t* keys)
   }
 }
 
-// Then two runs become one: a key comes behind those of its own run before it, and those of the other that are less.
+// Second step: merge two runs. A key's position is its rank in its own run plus the number of
+// smaller keys in the other.
 __global__ void merge_runs(int64_t count, int64_t run, const uint64_t* from, uint64_t* to) {
   for (int64_t at = first_item(); at < count; at += item_step()) {
     const uint64_t key = from[at];
@@ -200,7 +201,7 @@ __global__ void merge_runs(int64_t count, int64_t run, const uint64_t* from, uin
   }
 }
 
-// The first place of an index adds up all of them, in their order.
+// The first place of an index adds all places of that index, in order.
 __global__ void add_rows(PlainTable d, const float* dout, const uint64_t* keys, float* out) {
   for (int64_t at = first_item(); at < d.places * d.width; at += item_step()) {
     const int64_t begin = at / d.width, column = at % d.width;

@@ -1,5 +1,5 @@
-// Products on plain fp32 arrays, one thread a sum: of any shape, in double, or in a narrow accumulator with the
-// reference's bits. The way for what no library takes.
+// Products on plain fp32 arrays, one thread per sum: any shape, summed in double, or in a narrow
+// accumulator with the reference's bits. The fallback for what no library supports.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,22 @@
 
 namespace ulp::cuda {
 
-// How sums are made: in double, rounded to fp32 once; or each partial sum rounded to the accumulator's format.
+// How to sum: in double, rounded to fp32 once; or with each partial sum rounded to the
+// accumulator's format.
 struct SumRule {
   bool narrow = false;
   QuickCodec accumulator = {};
 };
 
-// Long sums of which there are few are cut into parts: `partials` has room for parts times the number of sums
-// and is joined in the order of parts. One part: it is not looked at. Narrow sums have one.
+// Split-K: few but long sums are divided into parts. `partials` has room for parts times the number
+// of sums; parts are added in order. With one part it is not used. Narrow sums always have one
+// part.
 struct Parts {
   uint32_t count = 1;
   double* partials = nullptr;
 };
 
-// out (batch, m, n) = a (m, k) b (k, n) + bias (n), every matrix by its strides.
+// out (batch, m, n) = a (m, k) b (k, n) + bias (n), with explicit strides for every matrix.
 struct PlainProduct {
   int64_t m, n, k;
   int64_t a_row, a_column, b_row, b_column;
@@ -33,8 +35,8 @@ void plain_product(const PlainProduct& product, const SumRule& rule, const Parts
 
 // The extents of a convolution, named alike in forward and in both gradients.
 struct PlainConv {
-  int64_t n, h, w, c;  // of the images
-  int64_t oh, ow, oc;  // of what comes out
+  int64_t n, h, w, c;  // input
+  int64_t oh, ow, oc;  // output
   int64_t kh, kw, ic;  // of the kernel; input channels of a group
   int64_t stride_h, stride_w, padding_h, padding_w;
   int64_t group_out;  // output channels of a group
@@ -46,13 +48,14 @@ void plain_conv_grad_input(const PlainConv& conv, const SumRule& rule, const flo
 void plain_conv_grad_weight(const PlainConv& conv, const SumRule& rule, const Parts& parts, const float* x,
                             const float* dout, float* dweight, Stream stream);
 
-// Rows of a table. An index outside of it, which a device cannot complain of, gives NaN.
+// Rows of a table. An index outside of it, which a device cannot report, gives NaN.
 struct PlainTable {
   int64_t rows, width, places;
 };
 void plain_embedding(const PlainTable& table, const float* rows, const int32_t* indices, float* out,
                      Stream stream);
-// In time n log n of n places. `keys` has room for two numbers a place. Indices outside the table add nothing.
+// O(n log n) for n places. `keys` has room for two numbers per place. Indices outside the table add
+// nothing.
 void plain_embedding_grad(const PlainTable& table, const float* dout, const int32_t* indices, uint64_t* keys,
                           float* out, Stream stream);
 

@@ -1,4 +1,4 @@
-// Softmax, losses, counting.
+// Tasks for loss.h: softmax, losses, counting.
 #include "ulp/backend/cuda/ops/loss.h"
 
 #include "ulp/backend/cuda/access/decode_around.h"
@@ -9,7 +9,7 @@ namespace {
 
 class LossTask : public DecodeAroundTask {
  public:
-  // The rows are those of `shape`, of so many elements each.
+  // `rows` rows of `width` elements each.
   LossTask(const Problem& problem, uint64_t rows, uint64_t width) : DecodeAroundTask(problem) {
     const Node& node = problem.root();
     views_.rows = rows;
@@ -106,7 +106,7 @@ template <typename Made>
 constexpr KernelDef rows(std::string_view op) {
   return {op, "rows", takes_one_node, make_one<Made>};
 }
-// What is reported: gradients do not wait for it.
+// Reported values: gradients do not depend on them, so they may run on the side stream.
 template <typename Made>
 constexpr KernelDef report(std::string_view op) {
   return {op, "rows", takes_one_node, make_one<Made>, false, true};

@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kNan = __builtin_nan("");
 
-// `kShort`: of tensors that are read and written by singles.
+// `kShort`: tensors are read and written as single elements.
 template <bool kShort>
 __device__ inline float load_at(const StoredView& view, uint64_t i) {
   if constexpr (kShort) {
@@ -19,8 +19,9 @@ __device__ inline float load_at(const StoredView& view, uint64_t i) {
   }
 }
 
-// The logarithm of a row's sum of e^x, in two parts: the largest x is taken out first, so that nothing overflows, and
-// is kept apart, since beside a large one the other part would vanish. Where there is a NaN in the row the sum is one.
+// The logarithm of a row's sum of e^x, in two parts. The largest x is factored out so that nothing
+// overflows, and kept separately, because next to a large value the other part would vanish. A NaN
+// in the row makes the sum NaN.
 struct LogSum {
   double largest, rest;
   __device__ double log_p(float x) const { return (x - largest) - rest; }
@@ -43,12 +44,12 @@ __device__ inline LogSum log_sum_exp(const StoredView& x, uint64_t first, uint32
   return {top, log_wide(sum)};
 }
 
-// Whether a row has a class for its label.
+// Whether a row's label is a class.
 __device__ inline bool is_class(int32_t label, uint32_t classes) {
   return label >= 0 && static_cast<uint32_t>(label) < classes;
 }
 
-// What there is to know of a row before its elements are made.
+// What must be known of a row before its elements are computed.
 struct RowFacts {
   LogSum log_sum;
   double factor;  // a sum over the row, or the gradient of its loss
@@ -91,7 +92,7 @@ template <RowMap map>
 __global__ void __launch_bounds__(kRowThreads) map_all(LossViews v, WriteView out, const StepState* state) {
   __shared__ RowFacts facts[kBlockRows];
   RangeCount seen;
-  // The loss's gradient has one number for a row.
+  // The loss's gradient has one value per row.
   constexpr bool kOfRows = map == RowMap::nll_grad || map == RowMap::cross_entropy_grad;
   const StoredView none, &same = kOfRows ? none : v.a;
   for_rows(v.rows, [&](uint64_t octet, uint64_t row, bool there) {
@@ -109,7 +110,7 @@ __global__ void __launch_bounds__(kRowThreads) map_all(LossViews v, WriteView ou
   report(seen, out.stats);
 }
 
-// A warp to a row, a lane to every 32nd of its elements.
+// One warp per row; a lane has every 32nd element.
 template <RowMap map>
 __global__ void __launch_bounds__(kRowThreads)
     map_short(const __grid_constant__ LossViews v, const __grid_constant__ WriteView out,
@@ -130,7 +131,7 @@ __global__ void __launch_bounds__(kRowThreads)
   report(seen, out.stats);
 }
 
-// A class of no weight is left out: its logarithm may be infinite.
+// A class with zero weight is skipped: its logarithm may be infinite.
 template <bool kShort>
 __device__ inline double smoothed_loss(const LossViews& v, uint64_t row, const LogSum& log_sum) {
   const uint64_t first = row * v.width;
@@ -206,7 +207,7 @@ __global__ void target_grads(StoredView dout, StoredView x, StoredView target, u
     float grad[8] = {}, a[8], b[8], made[8];
     const Divided place = divide(g * kGroup, width);
     const uint32_t count = count_in(out.stored, g);
-    // Rows that the group reaches into; most often it is one.
+    // The rows that the group spans; usually one.
     uint64_t row = place.quotient;
     for (uint32_t i = 0, left = width - place.rest; i < count; left = width, ++row) {
       const float own = load_one(dout, row);
@@ -225,7 +226,8 @@ __global__ void target_grads(StoredView dout, StoredView x, StoredView target, u
 
 constexpr uint32_t kCountThreads = 1024;
 
-// One block: there are as many rows as a batch has examples. `team` lanes, a power of two, share a row.
+// One block: there are as many rows as a batch has examples. `team` lanes, a power of two, share a
+// row.
 template <bool kShort>
 __global__ void __launch_bounds__(kCountThreads)
     count_right(const __grid_constant__ LossViews v, uint32_t team, const __grid_constant__ WriteView out,
@@ -234,7 +236,7 @@ __global__ void __launch_bounds__(kCountThreads)
   __shared__ uint32_t counts[kCountThreads / 32];
   const uint32_t teams = kCountThreads / team, member = threadIdx.x % team;
   uint32_t right = 0;
-  // All lanes go round as often, since they exchange what they found.
+  // All lanes loop equally often, because they exchange results.
   for (uint64_t first = 0; first < v.rows; first += teams) {
     const uint64_t row = first + threadIdx.x / team;
     const int32_t label = row < v.rows ? v.labels[row] : -1;
@@ -245,7 +247,7 @@ __global__ void __launch_bounds__(kCountThreads)
       const float score = load_at<kShort>(v.a, start + own);
       for (uint32_t i = member; i < v.width; i += team) {
         const float other = load_at<kShort>(v.a, start + i);
-        // A row with a NaN has no largest score; of equals the first is it.
+        // A row with a NaN has no largest score; of equal scores the first wins.
         largest &= (i < own ? score > other : score >= other) ? 1 : 0;
       }
     }
@@ -276,7 +278,7 @@ __global__ void __launch_bounds__(kCountThreads)
   report(seen, out.stats);
 }
 
-// Whether the kernels for singles serve. Of long rows groups are faster.
+// Whether the single-element kernels apply. For long rows groups are faster.
 bool is_short(const LossViews& v, const WriteView& out) {
   constexpr uint32_t kLong = 1024;
   return v.width <= kLong && by_singles(v.a) && (v.b.elements == 0 || by_singles(v.b)) && by_singles(out);
@@ -327,11 +329,11 @@ void target_grad(RowLoss loss, const StoredView& dout, const StoredView& x, cons
 }
 
 void classify(const LossViews& views, const WriteView& out, const StepState* state, Stream stream) {
-  // About eight scores a lane.
+  // About eight scores per lane.
   uint32_t team = 1;
   while (team < 32 && team * 8 < views.width) team *= 2;
   const bool brief = is_short(views, out);
-  // Lanes that would have nothing to do.
+  // Uses lanes that would otherwise be idle.
   while (brief && team < 32 && team < views.width && views.rows * team * 2 <= kCountThreads) team *= 2;
   launch(brief ? count_right<true> : count_right<false>, {1, kCountThreads}, stream, views, team, out, state);
 }

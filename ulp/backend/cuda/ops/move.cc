@@ -1,5 +1,6 @@
-// Operators that only move numbers. A shuffle and a transposition move codes, as do concat and split where all their tensors
-// have one format of whole bytes: then nothing is decoded and no event is reported.
+// Tasks for operators that only move values. Shuffle and transpose move codes; so do concat and
+// split if all their tensors have the same format of whole bytes. Then nothing is decoded and no
+// event is reported.
 #include "ulp/backend/cuda/ops/move.h"
 
 #include <algorithm>
@@ -17,10 +18,11 @@ uint32_t number(int64_t n) { return static_cast<uint32_t>(n); }
 
 struct Axis {
   uint32_t extent;
-  uint64_t stride;  // in what is read
+  uint64_t stride;  // in the source
 };
 
-// As few axes as say the same: those of one element are left out, neighbours that stay neighbours are one.
+// Reduces the axes to the fewest equivalent ones: axes of extent 1 are dropped, and neighbours that
+// stay contiguous are merged.
 Walk make_walk(const std::vector<Axis>& axes) {
   std::vector<Axis> few;
   for (const Axis& axis : axes) {
@@ -64,12 +66,12 @@ Walk transpose_walk(const Problem& problem) {
   return make_walk(axes);
 }
 
-// Bits of codes that can be moved as they are; 0 where something beside them belongs to places in the tensor (scales of
-// blocks, extra bits), where formats differ, and for a sum, which is added to.
+// Bits of codes that can be moved unchanged. 0 if data besides the codes depends on the position in
+// the tensor (block scales, extra bits), if formats differ, and for a sum, which is added to.
 uint32_t movable_bits(const Problem& problem) {
   const TensorId in = problem.root().in[0], out = problem.root().out[0];
   const Storage& storage = problem.format(out).storage;
-  // A weight is rounded to its operand's format as it is read.
+  // A weight is rounded to its operand format when it is read.
   const TensorFormat read = read_format(problem, in);
   if (read.operand || read.storage != storage || problem.tensor(out).kind == Kind::grad_sum) return 0;
   if (const Plain* plain = std::get_if<Plain>(&storage)) return number(plain->format.bits());
@@ -122,7 +124,7 @@ std::unique_ptr<Task> make_move(const Problem& problem) {
   return std::make_unique<MoveValuesTask>(problem, walk(problem));
 }
 
-// Bytes of a code that concat or split may move; 0 where numbers must be.
+// Bytes of a code that concat or split may move; 0 if values must be decoded.
 uint32_t movable_bytes(const Problem& problem) {
   const Node& node = problem.root();
   const Storage& storage = problem.format(node.in[0]).storage;
@@ -139,14 +141,14 @@ uint32_t movable_bytes(const Problem& problem) {
 
 uint32_t channels_of(const Problem& problem, TensorId id) { return number(problem.shape(id).back()); }
 
-// How a row is put together: where each of its parts begins, and where the last one ends.
+// The layout of a row: where each part begins, and where the last one ends.
 std::vector<uint32_t> begins_of(const Problem& problem, std::span<const TensorId> parts) {
   std::vector<uint32_t> begin = {0};
   for (const TensorId id : parts) begin.push_back(begin.back() + channels_of(problem, id));
   return begin;
 }
 
-// The parts [first, last), which `part` gives, of a row whose elements count `size` each.
+// The parts [first, last), obtained from `get`, of a row whose elements have `size` units each.
 template <typename Part, typename Get>
 RowParts<Part> some_parts(const std::vector<uint32_t>& begin, size_t first, size_t last, uint32_t size,
                           Get get) {

@@ -8,7 +8,7 @@ namespace {
 // Bytes that a thread writes at once.
 constexpr uint32_t kChunk = 16;
 
-// A place in what is read, which goes on element by element of what is written.
+// A position in the source that advances element by element of the result.
 class Walker {
  public:
   __device__ Walker(const Walk& walk, uint64_t at) : walk_(walk) {
@@ -38,7 +38,7 @@ class Walker {
   uint32_t index_[4] = {};
 };
 
-// A place in a row of parts, and the rows after it.
+// A position in a row of parts, continuing into the next rows.
 template <typename T>
 class JoinWalker {
  public:
@@ -72,7 +72,8 @@ class JoinWalker {
   uint32_t k_ = 0, left_;
 };
 
-// Writes a chunk of units that take() gives one after the other; fewer at the end of the tensor.
+// Writes a chunk of units, which take() returns one after the other; fewer at the end of the
+// tensor.
 template <typename T, typename Take>
 __device__ inline void write_chunk(T* out, uint64_t units, uint64_t chunk, Take take) {
   constexpr uint32_t kUnits = kChunk / sizeof(T);
@@ -124,7 +125,7 @@ __device__ inline uint32_t load_code(const uint8_t* codes, uint32_t bits, uint64
   return static_cast<uint32_t>(window >> (first % 8)) & ((1u << bits) - 1);
 }
 
-// Codes that are no whole bytes, fewer than 32 bits each.
+// Codes that are not whole bytes, fewer than 32 bits each.
 __global__ void walk_codes(Walk walk, uint64_t elements, uint32_t bits, const uint8_t* in, uint8_t* out,
                            const uint32_t* side_in, uint32_t* side_out, uint32_t side) {
   for (uint64_t g = thread_number(); g < groups_of(elements); g += thread_count()) {
@@ -163,9 +164,10 @@ __global__ void join_units(RowParts<const T*> parts, uint64_t units, T* out) {
   }
 }
 
-// Which part a block works on, and which of its blocks it is. Blocks are shared out by how many each part needs.
+// Which part a block works on, and its index among that part's blocks. Parts get blocks in
+// proportion to their work.
 struct Shares {
-  uint32_t first_block[kMostParts + 1];  // beyond the last part: all blocks
+  uint32_t first_block[kMostParts + 1];  // last entry: number of all blocks
 };
 struct Share {
   uint32_t part;
@@ -268,7 +270,7 @@ __global__ void divide_groups(StoredView in, uint32_t width, RowParts<WriteView>
   report(seen, out.stats);
 }
 
-// Blocks for each part by its work, a thread each.
+// Blocks for each part by its work, one thread per item.
 template <typename Work>
 Shares share_out(uint32_t count, Work work) {
   Shares shares{};
@@ -279,7 +281,7 @@ Shares share_out(uint32_t count, Work work) {
   return shares;
 }
 
-// Calls with a unit of the largest size of 1 to 16 bytes that divides all widths.
+// Calls with the largest unit of 1 to 16 bytes that divides all widths.
 template <typename Call>
 void with_unit(uint32_t widths, const Call& call) {
   if (widths % 16 == 0) return call(uint4{});
@@ -289,7 +291,8 @@ void with_unit(uint32_t widths, const Call& call) {
   return call(uint8_t{});
 }
 
-// The same parts in units. The widths' bits together: what divides it as a power of two divides all.
+// The same parts in units. The bitwise OR of the widths: a power of two divides it iff it divides
+// all of them.
 template <typename To, typename Part>
 RowParts<To> in_units(const RowParts<Part>& parts, size_t size) {
   RowParts<To> made{};
@@ -322,7 +325,7 @@ void move_codes(const Walk& walk, uint64_t elements, uint32_t bits, const uint8_
            side_in, side_out, side);
     return;
   }
-  // Where rows stay whole, they are moved in larger units: the other strides are multiples of the row.
+  // If rows stay whole they are moved in larger units: the other strides are multiples of the row.
   const uint32_t bytes = bits / 8, row = walk.extent[3] * bytes;
   with_unit(walk.stride[3] == 1 ? row : bytes, [&](auto unit) {
     using T = decltype(unit);

@@ -1,4 +1,4 @@
-// Pooling.
+// Tasks for pool.h.
 #include "ulp/backend/cuda/ops/pool.h"
 
 #include "ulp/backend/cuda/access/decode_around.h"
@@ -44,7 +44,7 @@ class MaxPoolGradTask : public DecodeAroundTask {
   PoolShape shape_;
 };
 
-// Forward or backward; the image is what is read, or what is written.
+// Forward reads the image; backward writes it.
 template <auto function, bool forward>
 class AveragePoolTask : public DecodeAroundTask {
  public:

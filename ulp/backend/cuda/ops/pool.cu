@@ -7,7 +7,7 @@
 namespace ulp::cuda {
 namespace {
 
-// Where an element lies in images of h by w pixels.
+// The position of an element in images of h by w pixels.
 struct Spot {
   uint64_t image;
   int y, x;
@@ -18,9 +18,9 @@ __device__ inline Spot spot_of(uint64_t element, uint32_t h, uint32_t w, uint32_
   return {image.quotient, static_cast<int>(image.rest), static_cast<int>(row.rest), pixel.rest};
 }
 
-// The places of a window, counted within it, that lie in the image.
+// The positions within a window that lie in the image.
 struct Span {
-  int first, last;  // the last is not one of them
+  int first, last;  // `last` is exclusive
 };
 __device__ inline Span inside(int start, int kernel, int extent) {
   return {start < 0 ? -start : 0, kernel < extent - start ? kernel : extent - start};
@@ -32,7 +32,7 @@ __device__ inline Span covering(int place, int kernel, int stride, int windows) 
   return {above > 0 ? above / stride : 0, last < windows ? last : windows};
 }
 
-// Calls visit(image element, place in the window) for what a window sees, in order.
+// Calls visit(image element, place in the window) for the image elements in a window, in order.
 template <typename Visit>
 __device__ inline void for_window(const PoolShape& d, uint64_t out, Visit visit) {
   const Spot o = spot_of(out, d.oh, d.ow, d.c);
@@ -49,7 +49,8 @@ __device__ inline void for_window(const PoolShape& d, uint64_t out, Visit visit)
   }
 }
 
-// Calls visit(output element, place in its window) for the windows that see an element of the image, in order.
+// Calls visit(output element, place in its window) for the windows that contain an image element,
+// in order.
 template <typename Visit>
 __device__ inline void for_covering(const PoolShape& d, uint64_t in, Visit visit) {
   const Spot i = spot_of(in, d.h, d.w, d.c);
@@ -70,7 +71,7 @@ __device__ inline void for_covering(const PoolShape& d, uint64_t in, Visit visit
 
 __device__ inline bool is_nan(float x) { return (float_bits(x) & 0x7FFFFFFFu) > 0x7F800000u; }
 
-// What is made of `width` elements from `at` on, in one row of channels.
+// The maximum for `width` elements from `at` on, in one row of channels.
 template <int width>
 __device__ inline void largest(const PoolShape& d, const StoredView& x, uint64_t at, float (&best)[width],
                                uint32_t (&place)[width]) {
@@ -206,8 +207,8 @@ __global__ void make_groups(Make make, WriteView out, const StepState* state) {
   report(seen, out.stats);
 }
 
-// Four lanes to a group of the result, each with every fourth pixel; eight groups to a warp, neighbours beside each
-// other.
+// Four lanes per group of the result, each with every fourth pixel; a warp has eight neighbouring
+// groups.
 constexpr uint32_t kMembers = 4, kGroupsOfWarp = 32 / kMembers;
 
 __global__ void global_average_groups(uint32_t pixels, uint32_t channels, StoredView x, WriteView out,
@@ -217,7 +218,7 @@ __global__ void global_average_groups(uint32_t pixels, uint32_t channels, Stored
   const uint32_t lane = threadIdx.x % 32, member = lane / kGroupsOfWarp,
                  groups_of_block = blockDim.x / kMembers;
   const uint64_t groups = groups_of(out.stored.elements);
-  // All lanes go round as often, since they exchange their sums.
+  // All lanes loop equally often, because they exchange sums.
   for (uint64_t first = uint64_t{blockIdx.x} * groups_of_block; first < groups;
        first += uint64_t{gridDim.x} * groups_of_block) {
     const uint64_t g = first + threadIdx.x / 32 * kGroupsOfWarp + lane % kGroupsOfWarp;
@@ -253,7 +254,7 @@ __global__ void global_average_groups(uint32_t pixels, uint32_t channels, Stored
   report(seen, out.stats);
 }
 
-// ---- the average of a whole image, of codes that are read and written in few steps (fused_groups.h) ----
+// ---- the average of a whole image, fast path for codes (fused_groups.h) ----
 
 struct ImageArgs {
   Leaf in;
@@ -261,19 +262,19 @@ struct ImageArgs {
   Rounder rounder;
   uint32_t pixels;
   uint32_t width;   // groups of a pixel
-  uint32_t shares;  // an image's pixels are dealt out to so many threads; a power of two up to 32
+  uint32_t shares;  // threads that share an image's pixels; a power of two up to 32
   uint64_t items;   // groups of the average
 };
 
 constexpr uint32_t kImageThreads = 64;  // small blocks: there are few groups
-constexpr uint32_t kPixelsAtOnce = 4;   // that a thread waits for together
+constexpr uint32_t kPixelsAtOnce = 4;   // loads in flight per thread
 
-// Lanes of a warp are neighbouring groups, and that for each share.
+// The lanes of a warp are neighbouring groups, once for each share.
 __global__ void __launch_bounds__(kImageThreads) average_images(const __grid_constant__ ImageArgs a) {
   RangeCount seen;
   const uint32_t lane = threadIdx.x % 32, beside = 32 / a.shares, share = lane / beside;
   const uint32_t warps = blockDim.x / 32;
-  // All lanes go round as often, since they exchange their sums.
+  // All lanes loop equally often, because they exchange sums.
   for (uint64_t first = (uint64_t{blockIdx.x} * warps + threadIdx.x / 32) * beside; first < a.items;
        first += uint64_t{gridDim.x} * warps * beside) {
     const uint64_t g = first + lane % beside;
@@ -313,7 +314,8 @@ __global__ void __launch_bounds__(kImageThreads) average_images(const __grid_con
   report(seen, a.out.stats);
 }
 
-// A thread reads a group of the average's gradient once, for every so manieth pixel. `sums`: what comes is added to 0.
+// A thread reads a group of the average's gradient once, for every `shares`-th pixel. `sums`: the
+// value is added to 0.
 __global__ void __launch_bounds__(kThreads) spread_images(const __grid_constant__ ImageArgs a, bool sums) {
   RangeCount seen;
   const auto size = static_cast<float>(a.pixels);
@@ -339,7 +341,7 @@ __global__ void __launch_bounds__(kThreads) spread_images(const __grid_constant_
   report(seen, a.out.stats);
 }
 
-// Whether the few steps serve; then `args` are filled in.
+// Whether the fast path applies; then `args` is filled in.
 bool by_images(uint32_t pixels, uint32_t channels, uint64_t averages, const StoredView& in,
                const WriteView& out, ImageArgs& args) {
   const bool widths = out.stored.fp32 || out.stored.bits == 8 || out.stored.bits == 16;
@@ -374,7 +376,7 @@ bool spread_quickly(uint32_t pixels, uint32_t channels, const StoredView& dout, 
   return true;
 }
 
-// One window, the whole image.
+// One window that is the whole image.
 bool is_global(const PoolShape& d) {
   return d.oh == 1 && d.ow == 1 && d.kh == d.h && d.kw == d.w && d.padding_h == 0 && d.padding_w == 0;
 }
@@ -414,7 +416,7 @@ void avg_pool_grad(const PoolShape& shape, const StoredView& dout, const WriteVi
 void global_average(uint32_t pixels, uint32_t channels, const StoredView& x, const WriteView& out,
                     const StepState* state, Stream stream) {
   if (average_quickly(pixels, channels, x, out, stream)) return;
-  // Small blocks: there are few groups, and each has many pixels to wait for.
+  // Small blocks: there are few groups, and each waits for many pixels.
   constexpr uint32_t kFew = 64;
   launch(global_average_groups, {blocks_for(groups_of(out.stored.elements) * kMembers, kFew), kFew}, stream,
          pixels, channels, x, out, state);

@@ -1,7 +1,8 @@
-// Pooling of stored images, eight elements of the result a thread. Windows that reach over the edge see what lies in the image.
+// Pooling of stored images, eight result elements per thread. A window that reaches over the edge
+// sees only what lies in the image.
 //
-// max_pool keeps the first of equals and the first NaN, whose bits stay as they are; its gradient adds up in fp32 in the order of
-// the windows. Averages add up in fp32.
+// max_pool keeps the first of equal values and the first NaN, with its bits unchanged; its gradient
+// adds in fp32 in the order of the windows. Averages add in fp32.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 
 namespace ulp::cuda {
 
-// Of an image and of what pooling makes of it.
+// Extents of an image and of its pooled result.
 struct PoolShape {
   uint32_t h, w, c, oh, ow;
   uint32_t kh, kw, stride_h, stride_w, padding_h, padding_w;
@@ -25,7 +26,7 @@ void avg_pool(const PoolShape& shape, const StoredView& x, const WriteView& out,
               Stream stream);
 void avg_pool_grad(const PoolShape& shape, const StoredView& dout, const WriteView& dx,
                    const StepState* state, Stream stream);
-// Of images of so many pixels.
+// For images with this many pixels.
 void global_average(uint32_t pixels, uint32_t channels, const StoredView& x, const WriteView& out,
                     const StepState* state, Stream stream);
 void global_average_grad(uint32_t pixels, uint32_t channels, const StoredView& dout, const WriteView& dx,

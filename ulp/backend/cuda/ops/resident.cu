@@ -5,7 +5,8 @@
 namespace ulp::cuda {
 namespace {
 
-// A block to one of the `parts` of an example at a time: where its pixels come from is worked out once.
+// A block takes one of the `parts` of an example at a time: the source of its pixels is computed
+// once.
 __global__ void fill(ResidentImages set, const uint32_t* numbers, uint32_t count, uint32_t parts,
                      float* images, int32_t* labels) {
   const uint32_t row = static_cast<uint32_t>(set.width * set.channels);
@@ -30,7 +31,7 @@ __global__ void fill(ResidentImages set, const uint32_t* numbers, uint32_t count
 
 void fill_batch(const ResidentImages& set, const uint32_t* numbers, uint32_t count, float* images,
                 int32_t* labels, Stream stream) {
-  // A few elements to a thread: a small batch takes the time of one thread's.
+  // A few elements per thread: a small batch takes the time of one thread.
   const auto elements = static_cast<uint32_t>(set.height * set.width * set.channels);
   const uint32_t parts = (elements + 4 * kThreads - 1) / (4 * kThreads), most = 1u << 16;
   const uint64_t blocks = uint64_t{count} * parts;

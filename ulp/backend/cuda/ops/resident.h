@@ -1,4 +1,4 @@
-// Batches made on the device from a set that lives there.
+// Batches made on the device from a data set that is resident there.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace ulp::cuda {
 
-// The first of `numbers` is the epoch, then come the numbers of `count` examples, in the device's memory. Writes (count,
-// height, width, channels) images, cropped, mirrored and normalised, and their labels.
+// `numbers`, in device memory, has the epoch and then the numbers of `count` examples. Writes
+// (count, height, width, channels) images, cropped, mirrored and normalised, and their labels.
 void fill_batch(const ResidentImages& set, const uint32_t* numbers, uint32_t count, float* images,
                 int32_t* labels, Stream stream);
 

@@ -1,4 +1,5 @@
-// The tasks of skinny_gemm.h. They take every storage: what a kernel cannot read or write goes through fp32.
+// Tasks for skinny_gemm.h. They take every storage: what a kernel cannot read or write goes through
+// fp32.
 #include "ulp/backend/cuda/ops/skinny_gemm.h"
 
 #include "ulp/backend/cuda/access/operands.h"
@@ -27,13 +28,13 @@ std::string why_not(const Problem& problem) {
   if (std::string why = takes_one_node(problem); !why.empty()) return why;
   if (problem.plan.accumulator) return "sums in a narrow accumulator";
   const Node& node = problem.root();
-  // Products are counted from shapes, which may be larger than 32 bits.
+  // Counted from the shapes, whose products may exceed 32 bits.
   const Shape &a = problem.shape(node.in[0]), &b = problem.shape(node.in[1]);
   const int64_t outputs = part == Part::forward ? b[0] : part == Part::grad_input ? a.back() : b.back();
   const int64_t inputs = part == Part::grad_input ? b[1] : a.back();
   if (outputs > kFewOutputs || static_cast<int64_t>(a.rows()) > kFewProducts / (outputs * inputs))
     return "not small";
-  // Each of a weight's gradients is one block's, row after row.
+  // A block computes its part of the weight gradient row by row.
   constexpr int64_t kRows = int64_t{1} << 13, kTogether = 32;
   if (part == Part::grad_weight &&
       static_cast<int64_t>(a.rows()) > kRows * outputs * ((inputs + kTogether - 1) / kTogether))
@@ -49,7 +50,7 @@ class SkinnyGemmTask : public Task {
     shape_ = small_shape<part>(problem);
     result_ = Result(problem, node, node.out[0]);
     convert_ = book_.book(1, kConvertSpace);
-    // A weight is rounded to its operand's format and counted by decode().
+    // decode() rounds a weight to its operand format and counts events.
     const size_t factors = part == Part::grad_weight ? 2 : 1;
     halves_ = true;
     for (size_t i = 0; i < factors; ++i)
@@ -94,7 +95,7 @@ class SkinnyGemmTask : public Task {
  private:
   struct Input {
     Operand operand;
-    bool in_place;  // as it lies, in halves
+    bool in_place;  // read in place as halves
     size_t space;
   };
   Workspace book_;

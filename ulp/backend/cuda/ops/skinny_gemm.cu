@@ -15,7 +15,7 @@ __device__ inline float number_at(const void* data, uint32_t i) {
   }
 }
 
-// A warp to a result.
+// One warp per result.
 template <bool kHalves>
 __global__ void __launch_bounds__(kThreads) multiply_rows(const __grid_constant__ SmallCall c) {
   RangeCount seen;
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kThreads) multiply_rows(const __grid_constant_
   report(seen, c.result.stats);
 }
 
-// A thread to a result: there are few outputs.
+// One thread per result: there are few outputs.
 template <bool kHalves>
 __global__ void __launch_bounds__(kThreads) multiply_back(const __grid_constant__ SmallCall c) {
   RangeCount seen;
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kThreads) multiply_back(const __grid_constant_
   report(seen, c.result.stats);
 }
 
-// A block to 32 results beside each other; each of its warps has every 32nd row.
+// One block per 32 neighbouring results; each of its warps has every 32nd row.
 constexpr uint32_t kSlices = 32;
 
 template <bool kHalves>

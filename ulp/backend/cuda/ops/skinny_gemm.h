@@ -1,5 +1,6 @@
-// The products of a small linear layer, such as a classifier, each in one launch: what a library brings with it (padding, fp32 arrays,
-// encoding, adding a bias) takes longer than these sums. Sums are fp32, in an order that depends on shapes alone.
+// The products of a small linear layer, such as a classifier, each in one launch: a library's
+// overhead (padding, fp32 arrays, encoding, adding the bias) takes longer than these sums. Sums are
+// fp32, in an order that depends on shapes alone.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,8 @@ struct SmallLinear {
   uint32_t rows = 1, in = 1, out = 1;
 };
 
-// Activations and gradients come as fp32, or with `halves` as codes that are the upper halves of their numbers; a weight and a
-// bias as fp32. Results are written by singles (single.h).
+// Activations and gradients are fp32, or with `halves` codes that are the upper halves of fp32
+// patterns; weight and bias are fp32. Results are written as single elements (single.h).
 struct SmallCall {
   SmallLinear shape;
   bool halves = false;
@@ -24,7 +25,7 @@ struct SmallCall {
   const StepState* state = nullptr;
 };
 
-// Whether results can be written so.
+// Whether results can be written that way.
 bool small_writes(const WriteView& view);
 
 void small_linear(const SmallCall& call, Stream stream);

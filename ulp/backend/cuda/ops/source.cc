@@ -1,4 +1,4 @@
-// Where data comes in: what the caller feeds, in the device's memory, is written in the tensor's format.
+// Tasks for data that the caller feeds: encodes it from device memory into the tensor's format.
 #include "ulp/backend/cuda/access/copy.h"
 #include "ulp/backend/cuda/access/operands.h"
 #include "ulp/backend/cuda/kernels.h"

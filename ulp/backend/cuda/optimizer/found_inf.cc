@@ -16,7 +16,7 @@ class FoundInfTask : public Task {
     size_t done = 0;
     do {
       FoundInfBatch batch;
-      // Other tasks only read the step's numbers; this one is there to set one of them.
+      // Other tasks only read the step's state; this one sets a field of it.
       batch.state = const_cast<StepState*>(context.state);
       batch.stats = context.stats;
       batch.sums = context.as<const float>(sums_);

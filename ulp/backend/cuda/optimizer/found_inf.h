@@ -1,4 +1,5 @@
-// Whether a step's gradients are fit to be used, decided on the device: a step that is not leaves the parameters alone.
+// Decides on the device whether a step's gradients are usable (no overflow, no NaN). An unusable
+// step is skipped and leaves the parameters unchanged.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +23,14 @@ struct FoundInfBatch {
   StepState* state = nullptr;
   const EncodeStats* stats = nullptr;
   const float* sums = nullptr;
-  bool first = true;  // the others only raise
+  bool first = true;  // later batches only set the flag, never clear it
   uint32_t count = 0;
   int32_t tensors[kFoundInfTensors] = {};
 };
 void judge(const FoundInfBatch& batch, Stream stream);
 
-// Sets StepState::skip to 1 where one of the gradients has overflowed or become NaN, or the first of the sums, fp32, is not
-// finite; else to 0.
+// Sets StepState::skip to 1 if one of the gradients has overflowed or become NaN, or the first of
+// the fp32 sums is not finite; else to 0.
 std::unique_ptr<Task> make_found_inf(const PlanContext& plan, std::span<const TensorId> gradients,
                                      TensorId sums);
 

@@ -7,7 +7,7 @@ namespace {
 
 static_assert(sizeof(SquaresBatch) <= kMostParameters && sizeof(NormBatch) <= kMostParameters);
 
-// The threads' numbers added by a tree; thread 0 has the sum.
+// Adds the threads' numbers by a tree; thread 0 gets the sum.
 __device__ inline double block_sum(double mine) {
   __shared__ double parts[kThreads];
   parts[threadIdx.x] = mine;
@@ -39,7 +39,7 @@ __global__ __launch_bounds__(kThreads) void sum_spans(ULP_TABLE(SquaresBatch) ba
   if (threadIdx.x == 0) batch.sums[blockIdx.x] = sum;
 }
 
-// A block a tensor.
+// One block per tensor.
 __global__ __launch_bounds__(kThreads) void add_spans(ULP_TABLE(SquaresBatch) batch) {
   double sum = 0;
   for (uint32_t i = batch.first_block[blockIdx.x] + threadIdx.x; i < batch.first_block[blockIdx.x + 1];
@@ -50,7 +50,7 @@ __global__ __launch_bounds__(kThreads) void add_spans(ULP_TABLE(SquaresBatch) ba
   if (threadIdx.x == 0) *batch.tensors[blockIdx.x].out = sum;
 }
 
-// In order; but memory is read by all threads, so that nobody waits for each number in turn.
+// Adds in order. All threads load, so that no thread waits for each number in turn.
 __global__ __launch_bounds__(kThreads) void add_tensors(ULP_TABLE(NormBatch) batch) {
   __shared__ double squares[kNormTensors];
   for (uint32_t i = threadIdx.x; i < batch.count; i += blockDim.x) squares[i] = *batch.squares[i];

@@ -1,5 +1,5 @@
-// The norm of all gradients: sums of squares of many tensors at once, in double, always in the same order, whatever tensors come
-// together.
+// The norm of all gradients: sums of squares of many tensors at once, in double. The order of
+// summation is fixed, whichever tensors share a launch.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ class Task;
 namespace ulp::cuda {
 
 inline constexpr uint32_t kSquaresTensors = 512, kSquaresFormats = 24;
-inline constexpr uint64_t kSquaresSpan = 16384;  // elements that are summed to one number first
+inline constexpr uint64_t kSquaresSpan = 16384;  // elements that are first summed to one number
 
 constexpr uint32_t squares_spans(uint64_t elements) {
   return static_cast<uint32_t>((elements + kSquaresSpan - 1) / kSquaresSpan);
@@ -33,7 +33,7 @@ struct SquaresBatch {
   uint32_t count = 0;
   uint32_t first_block[kSquaresTensors + 1] = {};
   SquaresTensor tensors[kSquaresTensors] = {};
-  StoredView formats[kSquaresFormats] = {};  // but for where they lie
+  StoredView formats[kSquaresFormats] = {};  // without addresses
 };
 void sum_squares(const SquaresBatch& batch, Stream stream);
 
@@ -41,9 +41,9 @@ inline constexpr uint32_t kNormTensors = 2048;
 struct NormBatch {
   const StepState* state = nullptr;
   double max_norm = 0;
-  double* sum = nullptr;  // of the tensors of batches before and this one
-  bool first = true;      // none before
-  float* out = nullptr;   // the norm and its factor; null: more come
+  double* sum = nullptr;  // of the tensors of this batch and those before
+  bool first = true;      // no batch before
+  float* out = nullptr;   // the norm and its factor; null: more batches follow
   uint32_t count = 0;
   const double* squares[kNormTensors] = {};
 };

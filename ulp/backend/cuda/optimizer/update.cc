@@ -1,5 +1,5 @@
-// All parameters of a task in few launches: those of one optimizer whose
-// storages one kernel takes, as many as fit.
+// Tasks for update.h: all parameters of a task in few launches. A launch takes the parameters of
+// one optimizer whose storages one kernel supports, as many as fit.
 #include "ulp/backend/update.h"
 
 #include <algorithm>
@@ -18,8 +18,8 @@ namespace {
 
 Storage fp32() { return Plain{parse_format("fp32")}; }
 
-// A tensor of a step. One in S2FP8, which looks at all of a tensor to write it,
-// is changed as fp32 in the workspace.
+// A tensor of a step. S2FP8 needs a pass over the whole tensor to write it, so it is updated as
+// fp32 in the workspace.
 struct Part {
   TensorId id;  // none: the step has no such tensor
   Storage storage = fp32();
@@ -31,7 +31,7 @@ struct Part {
 struct Step {
   Step(const Problem& problem, const Node& source, Workspace& workspace)
       : node(problem.plan, source), elements(problem.tensor(node.grad).elements()) {
-    // A compensated weight is stored to nearest: its rule has rounded the sum.
+    // A compensated weight is stored to nearest: its rule has already rounded the sum.
     set(problem, kWeight, node.weight, node.weight_round(), workspace);
     for (size_t k = 0; k < node.states.size(); ++k)
       set(problem, kState + static_cast<int>(k), node.states[k], node.state_round(), workspace);
@@ -49,7 +49,7 @@ struct Step {
   size_t elements;
   std::array<Part, kTensors> parts;
   size_t before = 0;
-  // Of those in S2FP8.
+  // For those in S2FP8.
   std::vector<Operand> reads;
   std::vector<Result> writes;
 
@@ -68,7 +68,7 @@ struct Step {
   }
 };
 
-// Whether there is a short way for a storage.
+// Whether a storage has a specialised kernel.
 Quick quick(const Storage& storage, Round mode) {
   static const FloatFormat kBf16 = parse_format("bf16");
   if (is_fp32(storage)) return Quick::fp32;
@@ -94,7 +94,7 @@ UpdateKernel kernel_for(const PlanContext& plan, const Step& step) {
     return any;
   }
   kernel.weight = quick(weight.storage, weight.mode);
-  kernel.state = Quick::bf16;  // where there is none any will do
+  kernel.state = Quick::bf16;  // without states any kernel fits
   for (size_t k = 0; k < step.node.states.size(); ++k) {
     const Part& part = step.parts[kState + k];
     const Quick found = part.whole ? Quick::none : quick(part.storage, part.mode);
@@ -113,7 +113,7 @@ OptimizerConstants constants(const Optimizer& optimizer) {
   return made;
 }
 
-// What steps must have in common to be in one launch.
+// What steps must share to be in one launch.
 struct Sort {
   UpdateKernel kernel;
   TensorId norm;
@@ -129,7 +129,7 @@ class Batch {
 
   const Sort& sort() const { return sort_; }
 
-  // False where there is no room left.
+  // False if there is no room left.
   bool add(const Step& step) {
     if (batch_.count == kBatchTensors) return false;
     std::array<Storage, kTensors> storages;
@@ -158,7 +158,7 @@ class Batch {
       const Part& part = step.parts[k];
       if (!part.id) continue;
       tensor.number[k] = plan_.graph[part.id].number;
-      // A compensated weight reports its sums whatever it is stored as.
+      // A compensated weight reports its sums whatever its storage is.
       const bool reports = !is_fp32(part.storage) || (k == kWeight && step.node.compensation);
       if (reports) tensor.stats[k] = part.id.index;
     }
@@ -226,7 +226,7 @@ class UpdateTask : public Task {
     for (const NodeId id : problem.roots) {
       const Step& step = steps_.emplace_back(problem, problem.graph()[id], workspace);
       const Sort sort{kernel_for(problem.plan, step), step.node.norm};
-      // The last of its sort; those before it are full.
+      // The last batch of its sort; those before it are full.
       const auto last = std::find_if(batches_.rbegin(), batches_.rend(),
                                      [&](const auto& batch) { return batch->sort() == sort; });
       if (last != batches_.rend() && (*last)->add(step)) continue;

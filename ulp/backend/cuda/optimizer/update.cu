@@ -1,10 +1,12 @@
-// Optimizer steps in fp32 arithmetic on the storages that most parameters have, with as few instructions as may be: memory
-// is to be what they wait for. fp32, bf16 and bf16 with 16 or 8 extra bits are fp32 patterns cut off after 32, 16 or 24
-// bits, so all of them are handled as patterns.
+// Optimizer steps in fp32 arithmetic for the storages that most parameters have, in so few
+// instructions that they are bound by memory. fp32, bf16 and bf16 with 16 or 8 extra bits are fp32
+// patterns truncated to 32, 16 or 24 bits, so all of them are handled as patterns.
 //
-// A warp takes 256 elements, a lane eight of them. Where nothing has four bytes they are neighbours, sixteen bytes of each
-// tensor; else they are two runs of four that lie 128 apart. So every access of a warp is one piece of memory. A lane
-// fetches all, steps without a look at what is rare, and looks then: where something is it begins again, run by run.
+// A warp takes 256 elements, a lane eight of them. If no tensor has four-byte elements a lane's
+// eight are neighbours, sixteen bytes of each tensor; otherwise they are two runs of four that are
+// 128 elements apart. So every access of a warp is contiguous. A lane loads everything, computes
+// the step without checking for rare cases, and checks afterwards; if the check fails it starts
+// again, run by run, on the careful path.
 #include "ulp/backend/cuda/optimizer/update.h"
 
 #include "ulp/backend/cuda/optimizer/update_device.h"
@@ -16,7 +18,7 @@ namespace {
 
 constexpr uint32_t kMostShare = 16;  // chunks of a warp
 
-// The range events that one thread saw, in few registers: ten bits for each kind.
+// The range events that one thread counted, in few registers: ten bits for each kind.
 struct PackedCount {
   uint32_t events = 0, amax = 0;
 
@@ -30,7 +32,7 @@ struct PackedCount {
 };
 static_assert(kMostShare * kUpdateChunk / 32 < 1024);
 
-// Patterns of a run. `count` of them are there, the others 0.
+// The patterns of a run. `count` of them exist; the others are 0.
 template <Quick kKind>
 __device__ inline void load_run(const uint8_t* codes, const uint8_t* side, uint64_t at, uint32_t count,
                                 uint32_t* x) {
@@ -68,7 +70,7 @@ __device__ inline void load_run(const uint8_t* codes, const uint8_t* side, uint6
   }
 }
 
-// The same back. Dropped bits are ignored.
+// Stores them. Dropped bits are ignored.
 template <Quick kKind>
 __device__ inline void store_run(uint8_t* codes, uint8_t* side, uint64_t at, uint32_t count,
                                  const uint32_t* x) {
@@ -102,7 +104,7 @@ __device__ inline void store_run(uint8_t* codes, uint8_t* side, uint64_t at, uin
   }
 }
 
-// A gradient's run, of plain codes of 8, 16 or 32 bits.
+// A run of a gradient with plain codes of 8, 16 or 32 bits.
 __device__ inline void load_gradient(const UpdateBatch& batch, const UpdateTensor& tensor,
                                      const UpdateRecipe& recipe, uint64_t at, uint32_t count, uint32_t* x) {
   const uint8_t* codes = tensor.data[kGradient];
@@ -125,8 +127,8 @@ __device__ inline void load_gradient(const UpdateBatch& batch, const UpdateTenso
   for (uint32_t i = 0; i < kRun; ++i) x[i] = decode_quick(view.codec, x[i]);
 }
 
-// Rounds the patterns of the run that begins at element `at` to those of the storage; dropped bits are left 0. None is a NaN but
-// that of kNanBits.
+// Rounds the patterns of the run that begins at element `at` to those of the storage; dropped bits
+// become 0. The only NaN is kNanBits.
 template <Quick kKind>
 __device__ inline void round_run(const QuickCodec& codec, const StepState& state, uint32_t number,
                                  uint64_t at, uint32_t (&x)[kRun], PackedCount& seen) {
@@ -176,7 +178,7 @@ __device__ inline void decode_gradient(Quick kind, uint32_t bits, const QuickCod
   }
 }
 
-// What a thread knows of its tensors.
+// A thread's view of its tensors.
 template <typename Optimizer, Quick kWeightKind, Quick kStateKind>
 struct Steps {
   static constexpr bool kNear = kWeightKind != Quick::fp32 && kStateKind != Quick::fp32;
@@ -194,7 +196,7 @@ struct Steps {
   const uint32_t gradient_bits;
 
   PackedCount seen[3] = {};
-  uint32_t counted = 0;  // updates; above 16 bits those that are cancelled
+  uint32_t counted = 0;  // updates; cancelled ones in the bits above 16
 
   __device__ Steps(const UpdateBatch& all, const UpdateTensor& one)
       : batch(all),
@@ -210,12 +212,13 @@ struct Steps {
 
   __device__ const QuickCodec& codec(int which) const { return batch.formats[recipe.format[which]].codec; }
 
-  // The eight elements of a lane, all of them there. False where something is not ordinary: then nothing has changed.
+  // The fast path for the eight elements of a lane, which must all exist. False if something is not
+  // ordinary; then nothing has changed.
   __device__ bool quickly(uint64_t at) {
     Lane<kWeightKind> weight;
     Lane<kStateKind> moment[kStates] = {};
     uint32_t grad[kLane];
-    // All loads come before all that waits for them.
+    // All loads come before their first use.
     fetch_gradient<kNear>(tensor.data[kGradient], gradient_bits, at, grad);
     weight.template load<kNear>(codes[kWeight], side, at);
 #pragma unroll
@@ -281,12 +284,12 @@ struct Steps {
       moment[k].template store<kNear>(codes[kState + k], nullptr, at);
       saw(kState + k, magnitudes[k].most);
     }
-    // An update of zero changes nothing: those that change nothing beside it are cancelled.
+    // An update of zero changes nothing; other updates that change nothing are cancelled.
     counted += kLane + zeros + ((zeros - same) << 16);
     return true;
   }
 
-  // The same run by run, of which the tensor may not have all.
+  // The careful path, run by run; the tensor may end within a run.
   __device__ void carefully(uint64_t at) {
 #pragma unroll 1
     for (uint32_t run = 0; run < 2; ++run, at += kNear ? kRun : kUpdateChunk / 2) {
@@ -310,7 +313,7 @@ struct Steps {
         for (int k = 0; k < kStates; ++k) values[k] = bits_float(moment[k][i]);
         const float old = bits_float(before[i]);
         const float decrease = optimizer.decrease(scalars, old, bits_float(grad[i]), values);
-        // What is beyond the end neither counts nor is looked at.
+        // Elements beyond the end are neither counted nor checked.
         const bool inside = i < count;
         weight[i] = inside ? float_bits(direct_update(old, decrease)) : 0;
 #pragma unroll
@@ -390,7 +393,7 @@ void set_blocks(UpdateBatch& batch) {
   uint64_t chunks = 0;
   for (uint32_t i = 0; i < batch.count; ++i)
     chunks += (batch.tensors[i].elements + kUpdateChunk - 1) / kUpdateChunk;
-  // Few blocks report rarely; many share the work out evenly.
+  // Few blocks report rarely; many share the work evenly.
   const uint64_t share = (chunks / kBlocks + kWarps - 1) / kWarps * kWarps;
   batch.chunks = static_cast<uint32_t>(share < kWarps                ? kWarps
                                        : share > kMostShare * kWarps ? kMostShare * kWarps

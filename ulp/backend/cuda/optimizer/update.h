@@ -1,5 +1,6 @@
-// Optimizer steps on many tensors at once. What kernels are told of the tensors travels as a kernel's parameters, since a recorded
-// sequence of kernels has no other memory of its own; so one launch takes as many tensors as fit there.
+// Optimizer steps on many tensors at once. The tensor table is passed as kernel parameters, because
+// a recorded sequence of kernels has no other memory of its own. So one launch takes as many
+// tensors as fit there.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,7 @@
 
 namespace ulp::cuda {
 
-// The tensors of a step: what it changes, then its gradient.
+// The tensors of a step: those it changes, then its gradient.
 inline constexpr int kWeight = 0, kState = 1, kCompensation = 3, kChanged = 4, kGradient = 4, kTensors = 5;
 
 union OptimizerConstants {
@@ -27,15 +28,15 @@ union OptimizerConstants {
   Adagrad adagrad;
 };
 
-// How a tensor is stored where kernels are made for it; `codes` are plain codes of 8 or 16 bits.
+// Storages with specialised kernels; `codes` are plain codes of 8 or 16 bits.
 enum class Quick : uint8_t { none, fp32, bf16, bf16_random, bf16_16, bf16_8, codes };
 
-// What parameters have in common.
+// What parameters share.
 struct UpdateRecipe {
   OptimizerConstants optimizer;
   float lr_factor = 1;
   uint8_t format[kTensors] = {};  // in the batch's table
-  Round mode[kChanged] = {};      // how they are written; a compensated weight: its sum
+  Round mode[kChanged] = {};      // how they are written; for a compensated weight: its sum
   bool compensated = false;
   Quick gradient = Quick::none;
   Nearest near = {};  // of a compensated weight's format
@@ -44,11 +45,12 @@ struct UpdateRecipe {
 struct UpdateTensor {
   uint8_t* data[kTensors] = {};
   uint64_t elements = 0;
-  // Not null: nothing is counted as cancelled, and here is what each weight was, or NaN where there is no update to be
-  // lost: for count_cancelled, once the new weights are stored.
+  // If not null: cancelled updates are not counted here. Instead each old weight is stored here, or
+  // NaN if there is no update that could be lost; count_cancelled uses it once the new weights are
+  // stored.
   float* before = nullptr;
   uint32_t number[kChanged] = {};              // of the random words
-  int32_t stats[kChanged] = {-1, -1, -1, -1};  // where range events are reported; below 0: nowhere
+  int32_t stats[kChanged] = {-1, -1, -1, -1};  // where range events are reported; negative: nowhere
   int32_t updates = -1;
   uint32_t recipe = 0;
 };
@@ -62,14 +64,14 @@ struct UpdateBatch {
   UpdateCounts* updates = nullptr;
   uint32_t count = 0;
   uint32_t chunks = 0;      // of a block
-  Nearest arithmetic = {};  // where it is narrow
+  Nearest arithmetic = {};  // if it is narrow
   uint32_t first_block[kBatchTensors + 1] = {};
   UpdateTensor tensors[kBatchTensors] = {};
   UpdateRecipe recipes[kBatchRecipes] = {};
-  StoredView formats[kBatchFormats] = {};  // but for where they lie
+  StoredView formats[kBatchFormats] = {};  // without addresses
 };
 
-// Which kernel: of the optimizer, in which arithmetic, for which storages.
+// Selects a kernel: optimizer, arithmetic, storages.
 struct UpdateKernel {
   uint8_t optimizer = 0;  // as in Optimizer
   bool narrow = false;
@@ -77,7 +79,7 @@ struct UpdateKernel {
 
   bool operator==(const UpdateKernel&) const = default;
 };
-// Whether there are kernels for weights and state stored like this.
+// Whether there are specialised kernels for weights and state with these storages.
 constexpr bool has_kernel(Quick weight, Quick state) {
   switch (weight) {
     case Quick::fp32:
@@ -92,16 +94,16 @@ constexpr bool has_kernel(Quick weight, Quick state) {
   }
 }
 
-// Elements that a warp takes at a time, eight a lane: a block of scaled storage.
+// Elements that a warp takes at a time, eight per lane: a block of scaled storage.
 inline constexpr uint32_t kUpdateChunk = 256;
 
-// Cuts the work into blocks. Once the tensors are there.
+// Divides the work into blocks. To be called once all tensors are added.
 void set_blocks(UpdateBatch& batch);
-// Where the step is not skipped: changes the tensors and reports.
+// Changes the tensors and reports, unless the step is skipped.
 void update(const UpdateKernel& kernel, const UpdateBatch& batch, Stream stream);
 void update_any(const UpdateKernel& kernel, const UpdateBatch& batch, Stream stream);
 
-// Counts the weights that are what they were.
+// Counts the weights that did not change.
 void count_cancelled(const StoredView& weight, const float* before, const StepState* state,
                      UpdateCounts* counts, Stream stream);
 

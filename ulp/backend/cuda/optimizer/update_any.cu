@@ -1,5 +1,5 @@
-// Optimizer steps on tensors stored in any way, by any rule, in any arithmetic: a lane has a group of eight elements, a
-// warp a block of scaled storage.
+// The general optimizer kernel, for any storage, rule and arithmetic: a lane has a group of eight
+// elements, a warp a block of scaled storage.
 #include "ulp/backend/cuda/optimizer/update_device.h"
 
 namespace ulp::cuda {
@@ -14,8 +14,8 @@ __device__ inline StoredView view_of(const UpdateBatch& batch, const UpdateTenso
   return view;
 }
 
-// Writes a group of `count` elements and leaves in x what is stored. All lanes of a warp come here: one block of scaled
-// storage is theirs.
+// Writes a group of `count` elements and leaves the stored values in x. All lanes of a warp must
+// call it: together they have one block of scaled storage.
 __device__ inline void write_any(const StoredView& view, Round mode, uint32_t number, const StepState& state,
                                  uint64_t group, uint32_t count, float (&x)[8], RangeCount& seen) {
   uint32_t code[8];
@@ -97,7 +97,7 @@ __global__ __launch_bounds__(kThreads, 2) void update_groups(ULP_TABLE(UpdateBat
     if (recipe.compensated && recipe.mode[kWeight] == Round::stochastic)
       group_words(key_of(state, tensor.number[kWeight], true), group, words);
     float before[8];
-    uint32_t lost = 0;  // a bit for each element whose update is not to be seen in anything but the weight
+    uint32_t lost = 0;  // a bit for each element whose update shows in nothing but the weight
     const QuickCodec& codec = batch.formats[recipe.format[kWeight]].codec;
 #pragma unroll
     for (uint32_t i = 0; i < 8; ++i) {
@@ -123,7 +123,7 @@ __global__ __launch_bounds__(kThreads, 2) void update_groups(ULP_TABLE(UpdateBat
       }
       lost |= static_cast<uint32_t>(there) << i;
     }
-    // The events of a compensated weight are those of the sum.
+    // The range events of a compensated weight are those of the sum.
     const RangeCount of_sums = seen[kWeight];
     const Round mode = recipe.compensated ? Round::nearest_even : recipe.mode[kWeight];
     write_any(view_of(batch, tensor, recipe, kWeight), mode, tensor.number[kWeight], state, group, count,

@@ -1,4 +1,4 @@
-// What the kernels of optimizer steps share. Only for files that are compiled as kernels.
+// What the optimizer kernels share. Only for files compiled as kernels.
 #pragma once
 
 #include "ulp/backend/cuda/access/codec.h"
@@ -28,13 +28,14 @@ __device__ inline const Adagrad& constants_of(const UpdateRecipe& recipe) {
   return recipe.optimizer.adagrad;
 }
 
-// A block's tensor, and which chunks of it the block takes.
+// A block's tensor, and which of its chunks the block takes.
 struct UpdatePlace {
   uint32_t tensor;
   uint64_t first, end;
 };
 
-// Of a table with `first_block` and `count`: the last tensor that begins at the block or before it.
+// For a table with `first_block` and `count`: the last tensor that begins at this block or before
+// it.
 template <typename Table>
 __device__ inline uint32_t tensor_of_block(const Table& table) {
   uint32_t low = 0, high = table.count;
@@ -62,7 +63,7 @@ __device__ inline UpdateScalars scalars_of(const UpdateBatch& batch, const Updat
                            recipe.lr_factor);
 }
 
-// Where what is beside codes of so many bits begins.
+// Address of the data stored after codes of `bits` bits.
 __device__ inline uint8_t* side_of(uint8_t* codes, uint64_t elements, uint32_t bits) {
   const uint64_t bytes = (elements * bits + 7) / 8;
   return codes + (bytes + kMemoryAlignment - 1) / kMemoryAlignment * kMemoryAlignment;
@@ -72,12 +73,12 @@ __device__ inline EncodeStats* stats_of(const UpdateBatch& batch, const UpdateTe
   return tensor.stats[which] < 0 ? nullptr : batch.stats + tensor.stats[which];
 }
 
-// The updates that one thread saw.
+// The updates that one thread counted.
 struct UpdateCount {
   uint32_t updates = 0, cancelled = 0;
 };
 
-// As report() of codec.h.
+// Like report() of codec.h.
 __device__ inline void report(const UpdateCount& mine, UpdateCounts* counts) {
   if (counts == nullptr) return;
   __shared__ uint32_t warps[2][32];

@@ -1,5 +1,6 @@
-// Eight elements of a stored tensor in a lane's registers: how they come there, what fp32 patterns they are, and how numbers
-// that are ordinary for the storage get back. Only for files that are compiled as kernels.
+// Eight elements of a stored tensor in a lane's registers: how they are loaded, their fp32
+// patterns, and how values that are ordinary for the storage are written back. Only for files
+// compiled as kernels.
 #pragma once
 
 #include "ulp/backend/cuda/optimizer/update_unchecked.h"
@@ -14,7 +15,8 @@ constexpr uint32_t dropped_bits(Quick kind) {
   return kind == Quick::bf16 || kind == Quick::bf16_random ? 16 : kind == Quick::bf16_8 ? 8 : 0;
 }
 
-// A tensor's bytes for the eight elements of a lane: of one byte, two or four each. `at` is the first of them.
+// Loads the bytes of a lane's eight elements, of one, two or four bytes each. `at` is the first
+// element.
 template <int kBytes, bool kNear>
 __device__ inline void fetch(const uint8_t* from, uint64_t at, uint32_t* raw) {
   const uint8_t* first = from + kBytes * at;
@@ -38,7 +40,7 @@ __device__ inline void fetch(const uint8_t* from, uint64_t at, uint32_t* raw) {
     raw[1] = *reinterpret_cast<const uint32_t*>(second);
   }
 }
-// The same back.
+// Stores them.
 template <int kBytes, bool kNear>
 __device__ inline void put(uint8_t* to, uint64_t at, const uint32_t* raw) {
   uint8_t* first = to + kBytes * at;
@@ -60,13 +62,13 @@ __device__ inline uint32_t bf16_pattern(const uint32_t* raw, uint32_t i) {
   return i % 2 == 0 ? raw[i / 2] << 16 : raw[i / 2] & 0xFFFF0000u;
 }
 
-// What a lane has of a stored tensor.
+// A lane's part of a stored tensor.
 template <Quick kKind>
 struct Lane {
   static constexpr int kBytes = kKind == Quick::fp32 ? 4 : 2, kSide = kKind == Quick::bf16_16  ? 2
                                                                       : kKind == Quick::bf16_8 ? 1
                                                                                                : 0;
-  // What is computed is stored as it is.
+  // Computed values are stored unchanged.
   static constexpr bool kExact = dropped_bits(kKind) == 0;
 
   uint32_t high[2 * kBytes], low[kSide == 0 ? 1 : 2 * kSide];
@@ -93,7 +95,7 @@ struct Lane {
     return bf16_pattern(high, i);
   }
 
-  // Takes numbers that ordinary() allows. `words` are random.
+  // Writes values that ordinary() accepts. `words` are random.
   __device__ void write(const float (&x)[kLane], const PhiloxWords* words) {
 #pragma unroll
     for (uint32_t i = 0; i < kLane; i += 2) {
@@ -121,8 +123,8 @@ struct Lane {
   }
 };
 
-// Whether numbers can be written without a look at each: none is a NaN, overflows or becomes zero. `least` is the smallest
-// of the patterns' doubles less one, which of zero is the largest there is.
+// Whether values can be written without checking each: none is NaN, overflows or becomes zero.
+// `least` is the minimum of 2 * pattern - 1, which wraps to the largest number for zero.
 template <Quick kKind>
 __device__ inline bool ordinary(float most, uint32_t least) {
   if constexpr (kKind == Quick::fp32) return most <= bits_float(0x7F800000u);

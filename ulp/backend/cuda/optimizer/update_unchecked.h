@@ -1,6 +1,6 @@
-// Optimizer steps on ordinary numbers in as few instructions as may be: what is rare is not looked for at each number, but at
-// a few numbers' largest and smallest at once, and then they are done again with all care. Only for files that are compiled
-// as kernels.
+// Optimizer steps on ordinary values in as few instructions as possible. Rare cases are not checked
+// per value, but once for the largest and smallest of several values; if the check fails, those
+// values are recomputed by the careful path. Only for files compiled as kernels.
 #pragma once
 
 #include <cmath>
@@ -9,7 +9,7 @@
 
 namespace ulp::cuda {
 
-// The larger and the smaller; a NaN where one is.
+// The larger and the smaller; NaN if one is NaN.
 __device__ inline float upper(float a, float b) {
 #if defined(__CUDA_ARCH__)
   float found;
@@ -29,7 +29,7 @@ __device__ inline float lower(float a, float b) {
 #endif
 }
 
-// All ones where they are equal, else 0.
+// All ones if they are equal, else 0.
 __device__ inline uint32_t mask_equal(float a, float b) {
 #if defined(__CUDA_ARCH__)
   uint32_t mask;
@@ -40,7 +40,7 @@ __device__ inline uint32_t mask_equal(float a, float b) {
 #endif
 }
 
-// Two numbers that neither overflow nor are NaN, rounded to nearest bf16, the first in the low half.
+// Two values that neither overflow nor are NaN, rounded to nearest bf16; the first in the low half.
 __device__ inline uint32_t pack_bf16(float low, float high) {
 #if defined(__CUDA_ARCH__)
   uint32_t packed;
@@ -52,7 +52,7 @@ __device__ inline uint32_t pack_bf16(float low, float high) {
 #endif
 }
 
-// The magnitudes of several numbers.
+// The range of magnitudes of several values.
 struct Magnitudes {
   float least = bits_float(0x7F800000u), most = 0;
 
@@ -60,12 +60,12 @@ struct Magnitudes {
     least = lower(least, fabsf(x));
     most = upper(most, fabsf(x));
   }
-  // None is a NaN, and all are between these.
+  // None is NaN, and all lie in [low, high].
   __device__ bool within(float low, float high) const { return least >= low && most <= high; }
 };
 
-// Divides and takes roots as the compiler does it for -prec-div and -prec-sqrt, without its look at each number: those are
-// IEEE's results for quotients and roots that may_divide() allows.
+// Division and square root as the compiler generates them for -prec-div and -prec-sqrt, without the
+// check of each operand. Results are IEEE's for the quotients and roots that may_divide() accepts.
 struct Unchecked : Wide {
   static constexpr bool kUnsettled = true;
 
@@ -93,7 +93,7 @@ struct Unchecked : Wide {
   __device__ static float within(float x, float limit) { return upper(lower(x, limit), -limit); }
 };
 
-// Optimizers whose new states are far from zero where may_divide() allows them.
+// Optimizers whose new states are far from zero whenever may_divide() accepts them.
 template <typename Optimizer>
 inline constexpr bool kAwayFromZero = false;
 template <>
@@ -101,15 +101,15 @@ inline constexpr bool kAwayFromZero<Adam> = true;
 template <>
 inline constexpr bool kAwayFromZero<AdamW> = true;
 
-// Whether new states are such that an unchecked step is right but for NaN, of which weights and states tell. `states` are
-// those of some elements, `s` are the step's scalars.
+// Whether an unchecked step is correct for these new states, except for NaN, which the weights and
+// states show. `states` are the ranges over some elements, `s` the step's scalars.
 template <typename Optimizer>
 __device__ inline bool may_divide(const Optimizer& /*optimizer*/, const UpdateScalars& /*s*/,
                                   const Magnitudes* /*states*/) {
   return true;
 }
-// The denominator is between 2^-51 and 2^37, so that neither the quotient, nor its reciprocal, nor a remainder comes near
-// the ends of fp32's range.
+// The denominator is between 2^-51 and 2^37, so neither the quotient, nor its reciprocal, nor a
+// remainder comes near the ends of fp32's range.
 __device__ inline bool may_divide(const AdamMoments& moments, const UpdateScalars& s,
                                   const Magnitudes* states) {
   const bool scalars =

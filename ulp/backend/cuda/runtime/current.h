@@ -1,4 +1,4 @@
-// Small checks that every library call shares: the device that this thread's calls go to, and alignment.
+// Checks shared by all library calls: the current device of this thread, and alignment.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -17,8 +17,8 @@ inline int current_device() {
   return device;
 }
 
-// Kernels load 16 bytes at a time, and the libraries want their workspace at a multiple of 256: a plain Error is better than
-// a fault on the device.
+// Kernels load 16 bytes at a time, and the libraries need their workspace aligned to 256: an Error
+// is better than a fault on the device.
 inline void check_alignment(const void* a, const void* b, const void* out, const void* workspace,
                             size_t workspace_bytes) {
   const auto bits = [](const void* p) { return reinterpret_cast<uintptr_t>(p); };

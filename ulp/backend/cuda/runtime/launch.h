@@ -1,9 +1,10 @@
-// How a kernel is started. Kernels are compiled by nvcc for a GPU. For tests without one the host's compiler compiles them
-// too, with ulp/backend/emulated/emulate.h included first, which runs every thread of every block on the CPU.
+// Launching kernels. Kernels are compiled by nvcc for a GPU. For tests without one the host
+// compiler compiles them too, with ulp/backend/emulated/emulate.h included first; it runs every
+// thread of every block on the CPU.
 //
-// Kernels are plain __global__ functions. Launches are written launch(kernel, grid, stream, arguments...), shared memory of
-// a size that is known only at the launch ULP_SHARED(float, name). A kernel whose one parameter is a large table, which
-// threads look things up in, declares it as ULP_TABLE(Type) name.
+// Kernels are plain __global__ functions. Launches are written launch(kernel, grid, stream,
+// arguments...). Dynamic shared memory is ULP_SHARED(float, name). A kernel whose single parameter
+// is a large lookup table declares it as ULP_TABLE(Type) name.
 #pragma once
 
 #include <cstddef>
@@ -50,9 +51,11 @@ void launch(void (*kernel)(Parameters...), const Grid& grid, Stream stream, Argu
 // Bytes of parameters that a kernel may have.
 inline constexpr size_t kMostParameters = 32764;
 
-inline constexpr uint32_t kThreads = 256;  // of a block, where nothing speaks for another number
+// Of a block, unless there is a reason for another number.
+inline constexpr uint32_t kThreads = 256;
 
-// Blocks for so much independent work, a thread each; at most `most`, since threads go on with what is left.
+// Blocks for this much independent work, one thread per item; at most `most`, because threads loop
+// over the rest.
 inline uint32_t blocks_for(uint64_t work, uint32_t threads = kThreads, uint32_t most = kProcessors * 8) {
   const uint64_t blocks = (work + threads - 1) / threads;
   return static_cast<uint32_t>(blocks < 1 ? 1 : blocks < most ? blocks : most);

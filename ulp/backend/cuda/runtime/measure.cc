@@ -127,7 +127,7 @@ class GpuClock : public StepClock {
     std::unique_ptr<Event> begin, end;
   };
 
-  // Within a recording an event is a node of its own that anyone may read.
+  // Within a recording an event is a graph node that anyone may read.
   static unsigned flags(Stream stream) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     check(cudaStreamIsCapturing(stream, &status), "asking a stream");

@@ -1,4 +1,4 @@
-// What the GPU can do at best, how long the steps of a plan take on it, and how much of its memory is in use.
+// The GPU's peak rates, the time of a plan's steps on it, and how much of its memory is in use.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace ulp {
 
 Ceilings cuda_ceilings();
 std::unique_ptr<StepClock> cuda_clock();
-// Of the whole GPU, as it says itself: this process's, with CUDA's and the libraries' own, and any other's.
+// Of the whole GPU, as it reports: this process with CUDA and the libraries, and any other process.
 size_t cuda_used_bytes();
 
 }  // namespace ulp

@@ -1,5 +1,6 @@
-// How many multiprocessors most grids are made for, whatever the GPU has: sums that are cut into pieces by it have the same bits on
-// every GPU. One with another number only runs them less evenly.
+// The number of multiprocessors that most grids are sized for, whatever the GPU has. Sums that are
+// split accordingly thus have the same bits on every GPU; a GPU with another number only runs them
+// less evenly.
 #pragma once
 
 #include <cstdint>

@@ -9,17 +9,17 @@
 namespace ulp::cuda {
 namespace {
 
-// What the kernels are compiled for.
+// The compute capability that the kernels are compiled for.
 constexpr int kMajor = 9, kMinor = 0;
 
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
 std::string mib(size_t bytes) { return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20)); }
 
-// What can be done where memory is short.
+// What the user can do if memory is short.
 constexpr const char* kLess = "take a smaller --batch, more --grad-accum or narrower formats";
 
-// A graph that was captured from a stream.
+// A graph captured from a stream.
 class Graph : public Recording {
  public:
   Graph(cudaGraphExec_t graph, cudaStream_t stream) : graph_(graph), stream_(stream) {}
@@ -68,7 +68,7 @@ class Gpu : public Device {
     void* data = nullptr;
     const cudaError_t status = cudaMalloc(&data, bytes);
     if (status == cudaErrorMemoryAllocation) {
-      cudaGetLastError();  // the next launch is not to blame
+      cudaGetLastError();  // clears the error, for the next launch
       fail("cuda", "{} more are needed on the GPU, {}: {}", mib(bytes), memory_left(), kLess);
     }
     check(status, "allocating memory");
@@ -81,7 +81,7 @@ class Gpu : public Device {
     check(cudaMemGetInfo(&free, &total), "asking for the GPU's memory");
     return free;
   }
-  // Also while the process ends, when the driver may be gone.
+  // Also called while the process ends, when the driver may be gone.
   void release(uint8_t* data, size_t) override { cudaFree(data); }
 
   uint8_t* allocate_staging(size_t bytes) override {
@@ -128,7 +128,7 @@ class Gpu : public Device {
 
   std::unique_ptr<Recording> record(const std::function<void(Stream)>& work) override {
     prepare_products();
-    // Kernels are loaded as they are first met, which other modes would not allow.
+    // Relaxed mode, because kernels are loaded lazily on first use, which other modes forbid.
     check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed), "recording a step");
     cudaGraph_t graph = nullptr;
     try {
@@ -136,7 +136,7 @@ class Gpu : public Device {
     } catch (...) {
       cudaStreamEndCapture(stream_, &graph);
       if (graph != nullptr) cudaGraphDestroy(graph);
-      cudaGetLastError();  // what went wrong is told by the exception; the next launch is not to blame
+      cudaGetLastError();  // the exception tells the error; cleared for the next launch
       throw;
     }
     check(cudaStreamEndCapture(stream_, &graph), "recording a step");
