@@ -30,6 +30,7 @@ class Finder {
     leaves_.resize(tensors);
     inside_.resize(tensors);
     keep_.resize(tensors);
+    writers_.resize(tensors);
   }
 
   Fusion run(bool fuse) {
@@ -41,6 +42,9 @@ class Finder {
     for (size_t i = 0; i < graph_.node_count(); ++i) {
       if (fusion_.absorbed[i]) continue;
       for (const TensorId in : graph_.nodes()[i].in) readers_[at(fusion_.root[at(in)])].push_back(i);
+    }
+    for (size_t i = 0; i < graph_.node_count(); ++i) {
+      for (const TensorId out : graph_.nodes()[i].out) writers_[at(fusion_.root[at(out)])].push_back(i);
     }
     for (size_t i = 0; i < graph_.node_count(); ++i) {
       if (!fusion_.absorbed[i] && graph_.nodes()[i].op->form == Form::elementwise) consider(i);
@@ -91,7 +95,9 @@ class Finder {
       }
     }
     inside_[at(out)] = inside;
-    if (!can_be_inlined(node, out) || inside > kMaxInlined || leaves.size() > kMaxLeaves) return;
+    if (!can_be_inlined(node, out) || changes_later(index) || inside > kMaxInlined ||
+        leaves.size() > kMaxLeaves)
+      return;
     const size_t readers = readers_[at(out)].size();
     size_t read = 0;
     for (const int32_t leaf : leaves) read += bytes(TensorId{leaf});
@@ -100,6 +106,17 @@ class Finder {
     if (readers > 1 && (inside > 2 || readers * read >= read + (1 + readers) * bytes(out))) return;
     fusion_.inlined[at(out)] = true;
     fusion_.absorbed[index] = true;
+  }
+
+  // Whether what the node reads is written again in its phase: computed inside a later node it would find that.
+  bool changes_later(size_t index) const {
+    const Node& node = graph_.nodes()[index];
+    return std::any_of(node.in.begin(), node.in.end(), [&](TensorId in) {
+      const std::vector<size_t>& writers = writers_[at(fusion_.root[at(in)])];
+      return std::any_of(writers.begin(), writers.end(), [&](size_t writer) {
+        return writer > index && graph_.nodes()[writer].phase == node.phase;
+      });
+    });
   }
 
   bool can_be_inlined(const Node& node, TensorId out) const {
@@ -125,6 +142,7 @@ class Finder {
   const std::vector<bool>& stored_;
   Fusion fusion_;
   std::vector<std::vector<size_t>> readers_;  // nodes, by root
+  std::vector<std::vector<size_t>> writers_;  // nodes, by root
   // Stored tensors that an elementwise result is computed from.
   std::vector<std::set<int32_t>> leaves_;
   std::vector<bool> keep_;      // by root: it or a view of it was asked to be stored

@@ -128,12 +128,24 @@ void Plan::overlap_steps(std::span<const TensorPlace> life, std::span<const int>
 bool Plan::writes_state_of(int writer, int reader) const {
   for (const NodeId from : steps_[static_cast<size_t>(writer)].roots) {
     for (const TensorId out : graph_[from].out) {
-      for (const NodeId to : steps_[static_cast<size_t>(reader)].roots) {
-        for (const TensorId in : graph_[to].in) {
-          if (is_state(graph_[roots_[at(in)]].kind) && roots_[at(in)] == roots_[at(out)]) return true;
+      for (const auto* nodes :
+           {&steps_[static_cast<size_t>(reader)].inlined, &steps_[static_cast<size_t>(reader)].roots}) {
+        for (const NodeId to : *nodes) {
+          for (const TensorId in : graph_[to].in) {
+            if (is_state(graph_[roots_[at(in)]].kind) && roots_[at(in)] == roots_[at(out)]) return true;
+          }
         }
       }
     }
+  }
+  return false;
+}
+
+// Whether state that the reader reads is written by a step, or by one that may run beside it.
+bool Plan::state_changes(int when, int reader) const {
+  for (int i = std::max(0, when - kMostOverlapped); i <= when; ++i) {
+    if ((i == when || steps_[static_cast<size_t>(i)].live_until > when) && writes_state_of(i, reader))
+      return true;
   }
   return false;
 }
@@ -154,11 +166,12 @@ void Plan::prepare_together(std::vector<Buffer>& buffers, size_t workspaces, boo
   for (int when = 0; when < static_cast<int>(steps_.size()); ++when) {
     const PlanStep& step = steps_[static_cast<size_t>(when)];
     const size_t bytes = aligned_bytes(step.task->prepared());
-    if (bytes == 0) continue;
+    // Two steps that are one task prepare for themselves.
+    if (bytes == 0 || step.merged || step.merged_task != nullptr) continue;
     const auto joins = [&](int first) {
       if (steps_[static_cast<size_t>(first)].phase != step.phase) return false;
       for (int i = first; i < when; ++i) {
-        if (alive[static_cast<size_t>(i)] + bytes > room || writes_state_of(i, when)) return false;
+        if (alive[static_cast<size_t>(i)] + bytes > room || state_changes(i, when)) return false;
       }
       return true;
     };
@@ -181,7 +194,7 @@ void Plan::prepare_together(std::vector<Buffer>& buffers, size_t workspaces, boo
       const PlanStep& step = steps_[static_cast<size_t>(i)];
       if (step.phase != steps_[static_cast<size_t>(group.front())].phase ||
           alive[static_cast<size_t>(i)] + all > room ||
-          std::any_of(group.begin(), group.end(), [&](int member) { return writes_state_of(i, member); }))
+          std::any_of(group.begin(), group.end(), [&](int member) { return state_changes(i, member); }))
         break;
       alive[static_cast<size_t>(i)] += all;
       if (!step.merged) begin = i;
@@ -192,7 +205,8 @@ void Plan::prepare_together(std::vector<Buffer>& buffers, size_t workspaces, boo
       tasks.push_back(task);
       buffers[workspaces + static_cast<size_t>(member)].bytes =
           aligned_bytes(task->workspace() - task->prepared());
-      buffers.push_back({aligned_bytes(task->prepared()), begin, member});
+      const int last = std::max(member, steps_[static_cast<size_t>(member)].live_until - 1);
+      buffers.push_back({aligned_bytes(task->prepared()), begin, last});
     }
     PlanStep& first = steps_[static_cast<size_t>(begin)];
     first.prepares = group;

@@ -154,7 +154,8 @@ Plan::Plan(const Graph& graph, std::vector<TensorFormat> formats, const PlanOpti
     for (const NodeId id : node_order(graph, merges && !options.fused_backward)) {
       if (fusion.absorbed[static_cast<size_t>(id.index)]) continue;
       const bool tracks = merges && graph[id].op == &kBatchTrack;
-      if (!steps_.empty() && options.fuse && !options.fused_backward &&
+      std::vector<NodeId> inlined = inlined_nodes(graph, fusion, id);
+      if (!steps_.empty() && options.fuse && !options.fused_backward && inlined.empty() &&
           !writes_same(graph, steps_.back(), id) &&
           (tracks ? graph[steps_.back().roots[0]].op == &kBatchTrack
                   : one_pass(graph, merges, steps_.back().roots[0], id))) {
@@ -163,7 +164,7 @@ Plan::Plan(const Graph& graph, std::vector<TensorFormat> formats, const PlanOpti
       }
       PlanStep step;
       step.roots = {id};
-      step.inlined = inlined_nodes(graph, fusion, id);
+      step.inlined = std::move(inlined);
       step.phase = graph[id].phase;
       steps_.push_back(std::move(step));
     }
@@ -189,6 +190,17 @@ Plan::Plan(const Graph& graph, std::vector<TensorFormat> formats, const PlanOpti
     }
   }
   lay_out(options);
+}
+
+bool Plan::reads(size_t step, TensorId root) const {
+  for (const auto* nodes : {&steps_[step].inlined, &steps_[step].roots}) {
+    for (const NodeId id : *nodes) {
+      for (const TensorId in : graph_[id].in) {
+        if (roots_[at(in)] == root) return true;
+      }
+    }
+  }
+  return false;
 }
 
 Plan::Lives Plan::find_lives(const PlanOptions& options) const {
@@ -217,7 +229,11 @@ Plan::Lives Plan::find_lives(const PlanOptions& options) const {
       for (const TensorId out : graph_[id].out) touch(out, moment(i));
     }
   }
-  for (const TensorId id : options.results) touch(id, end - 1);
+  std::vector<bool> result(graph_.tensor_count());  // read after the last step
+  for (const TensorId id : options.results) {
+    touch(id, end - 1);
+    result[at(roots[at(id)])] = true;
+  }
   for (size_t i = 0; i < life.size(); ++i) {
     if (places_[i].home == Home::state || life[i].first < 0 || at(roots[i]) != i) continue;
     buffer_of[i] = static_cast<int>(buffers.size());
@@ -235,9 +251,11 @@ Plan::Lives Plan::find_lives(const PlanOptions& options) const {
     if (buffer_of[out] < 0 || life[out].first != when) continue;
     const auto take_over = [&](TensorId in) {
       const size_t from = at(roots[at(in)]);
-      if (from == out || buffer_of[from] < 0 || inlined_[from] || life[from].last != when ||
+      if (from == out || buffer_of[from] < 0 || inlined_[from] || result[from] || life[from].last != when ||
           life[from].first == when)
         return false;
+      // Of two steps that are one the second still reads when the first has written.
+      if (step.merged_task != nullptr && reads(i + 1, roots[from])) return false;
       if (graph_[in].shape != graph_[root.out[0]].shape || formats_[at(in)].storage != formats_[out].storage)
         return false;
       if (graph_[in].element != Element::real || !std::holds_alternative<Plain>(formats_[out].storage))

@@ -127,6 +127,8 @@ class Plan {
                      std::vector<Buffer>& buffers);
   void prepare_together(std::vector<Buffer>& buffers, size_t workspaces, bool early);
   bool writes_state_of(int writer, int reader) const;
+  bool state_changes(int when, int reader) const;
+  bool reads(size_t step, TensorId root) const;
 
   const Graph& graph_;
   const Backend& backend_;

@@ -1,0 +1,180 @@
+// Random graphs on random backends: every plan goes through the simulator. Seeds are fixed, so a failure comes back.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tests/support/made_up_backend.h"
+#include "tests/support/made_up_graph.h"
+#include "tests/support/plan_simulator.h"
+#include "tests/support/random_graph.h"
+
+namespace ulp {
+namespace {
+
+using harness::BackendTraits;
+using harness::MadeUpPlan;
+using harness::Random;
+using harness::Traits;
+
+constexpr size_t kSizes[] = {0, 0, 0, 1, 63, 64, 65, 200, 1000};
+
+// Traits are drawn for each node by its name, so that a node has the same ones whatever is fused.
+BackendTraits draw_backend(Random& random) {
+  BackendTraits made;
+  made.fuses = random.one_in(2);
+  made.merges = random.one_in(2);
+  made.prepares = !random.one_in(3);
+  made.joins = !random.one_in(3);
+  const uint64_t salt = random.word();
+  const int64_t side = random.between(1, 4), joined = random.between(1, 3), prepared = random.between(1, 4);
+  const bool large = random.one_in(4);  // workspaces that are most of the arena
+  made.of = [=](const Problem& problem) {
+    Random own(salt ^ (uint64_t{0x9E3779B97F4A7C15} * tensor_number(problem.root().name)));
+    Traits traits;
+    traits.in_place = !own.one_in(4);
+    traits.side_stream = own.one_in(side);
+    traits.takes_inlined = !own.one_in(6);
+    traits.workspace = own.among(kSizes) * (large ? 10 : 1);
+    traits.prepared = own.one_in(prepared) ? own.among(kSizes) : 0;
+    traits.begins_pair = own.one_in(joined);
+    traits.ends_pair = own.one_in(joined);
+    traits.pair_workspace = own.among(kSizes);
+    return traits;
+  };
+  return made;
+}
+
+PlanOptions draw_options(Random& random, const Graph& graph) {
+  PlanOptions options;
+  options.fuse = !random.one_in(4);
+  options.overlap = !random.one_in(5);
+  options.merge = !random.one_in(5);
+  options.tight = random.one_in(3);
+  options.fused_backward = random.one_in(3);
+  options.micro_batches = random.one_in(3) ? 2 : 1;
+  const int64_t results = random.between(0, 3);
+  for (int64_t i = 0; i < results; ++i) {
+    const TensorId id{
+        static_cast<int32_t>(random.between(0, static_cast<int64_t>(graph.tensor_count()) - 1))};
+    if (graph[id].producer && graph[id].kind != Kind::grad_sum && !is_state(graph[id].kind))
+      options.results.push_back(id);
+  }
+  return options;
+}
+
+std::vector<TensorFormat> draw_formats(Random& random, const Graph& graph) {
+  static const std::vector<std::vector<std::string>> lists = {
+      {"fp32"}, {"bf16"}, {"fp32", "bf16"}, {"fp(4,3,4)", "fp32"}, {"e8m5", "s2fp8", "fp32"}, {"fp(2,1,0)"}};
+  const std::vector<std::string>& list = random.among(lists);
+  return harness::choose_formats(graph, [&](const TensorInfo&) { return random.among(list); });
+}
+
+// What the plans did, so that a test cannot pass because nothing happened.
+struct Seen {
+  int beside = 0, early = 0, together = 0, joined = 0, taken_over = 0, inlined = 0, prepared_beside = 0;
+};
+
+void count(const Plan& plan, Seen& seen) {
+  for (size_t i = 0; i < plan.steps().size(); ++i) {
+    const PlanStep& step = plan.steps()[i];
+    seen.beside += step.live_until > 0;
+    seen.together += step.preparation != nullptr;
+    seen.early += step.preparation != nullptr && step.prepares.front() > static_cast<int>(i);
+    seen.joined += step.merged;
+    seen.inlined += !step.inlined.empty();
+    seen.prepared_beside += step.live_until > 0 && step.prepared;
+    if (step.roots.size() > 1 || step.kernel->in_place == false) continue;
+    const Node& node = plan.graph()[step.roots[0]];
+    const TensorPlace& out = plan.place(node.out[0]);
+    for (const TensorId in : node.in) {
+      const TensorPlace& p = plan.place(in);
+      seen.taken_over +=
+          p.home == Home::step && out.home == Home::step && p.offset == out.offset && p.root != out.root;
+    }
+  }
+}
+
+void expect_sound(const Plan& plan, int micro_batches) {
+  EXPECT_EQ(harness::faults_of(plan), "");
+  const Phase last = micro_batches > 1 ? Phase::backward : Phase::update;
+  EXPECT_EQ(text_of(harness::simulate(plan, last)), "");
+}
+
+void expect_same(const Plan& a, const Plan& b) {
+  ASSERT_EQ(a.steps().size(), b.steps().size());
+  EXPECT_EQ(a.step_bytes(), b.step_bytes());
+  EXPECT_EQ(a.peak_step(), b.peak_step());
+  for (size_t i = 0; i < a.graph().tensor_count(); ++i) {
+    const TensorPlace &p = a.place(TensorId{static_cast<int32_t>(i)}),
+                      &q = b.place(TensorId{static_cast<int32_t>(i)});
+    EXPECT_TRUE(p.home == q.home && p.offset == q.offset && p.first == q.first && p.last == q.last);
+  }
+  for (size_t i = 0; i < a.steps().size(); ++i) {
+    const PlanStep &p = a.steps()[i], &q = b.steps()[i];
+    EXPECT_TRUE(p.roots == q.roots && p.inlined == q.inlined && p.workspace == q.workspace &&
+                p.prepared == q.prepared && p.prepares == q.prepares && p.live_until == q.live_until &&
+                p.merged == q.merged);
+  }
+}
+
+// Of a plan in which nothing is done beside, ahead or at once.
+size_t least_bytes(const Graph& graph, BackendTraits traits, PlanOptions options,
+                   const std::vector<TensorFormat>& formats) {
+  traits.prepares = false;
+  options.overlap = options.merge = false;
+  return MadeUpPlan(graph, traits, options, formats)->step_bytes();
+}
+
+void try_graph(Random& random, const Graph& graph, std::vector<TensorFormat> formats, Seen& seen,
+               int micro_batches = 0) {
+  const BackendTraits traits = draw_backend(random);
+  PlanOptions options = draw_options(random, graph);
+  if (micro_batches > 0) options.micro_batches = micro_batches;
+  const MadeUpPlan plan(graph, traits, options, formats);
+  expect_sound(*plan, options.micro_batches);
+  expect_same(*plan, *MadeUpPlan(graph, traits, options, formats));
+  const auto least = static_cast<double>(least_bytes(graph, traits, options, formats));
+  EXPECT_LE(static_cast<double>(plan->step_bytes()), (options.tight ? 1 : 1.02) * least);
+  count(*plan, seen);
+}
+
+TEST(RandomPlan, MadeUpGraphsAreSound) {
+  Seen seen;
+  for (uint64_t seed = 0; seed < 1500 && !testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    Random random(seed + 100000);
+    const Graph graph = harness::random_made_up_graph(seed);
+    std::vector<TensorFormat> formats = draw_formats(random, graph);
+    try_graph(random, graph, std::move(formats), seen);
+  }
+  EXPECT_GE(seen.beside, 500);
+  EXPECT_GE(seen.early, 50);
+  EXPECT_GE(seen.together, 100);
+  EXPECT_GE(seen.joined, 300);
+  EXPECT_GE(seen.taken_over, 500);
+  EXPECT_GE(seen.inlined, 300);
+  EXPECT_GE(seen.prepared_beside, 20);
+}
+
+TEST(RandomPlan, TrainingGraphsAreSound) {
+  Seen seen;
+  for (uint64_t seed = 0; seed < 200 && !testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    Random random(seed);
+    harness::GraphOptions graphs;
+    graphs.micro_batches = random.one_in(3) ? 2 : 1;
+    graphs.clip_norm = random.one_in(3) ? 0.5 : 0;
+    const harness::TrainingGraph made = harness::random_graph(random, graphs);
+    std::vector<TensorFormat> formats = draw_formats(random, made.net.graph);
+    try_graph(random, made.net.graph, std::move(formats), seen, made.micro_batches);
+  }
+  EXPECT_GE(seen.beside, 500);
+  EXPECT_GE(seen.joined, 100);
+  EXPECT_GE(seen.taken_over, 300);
+}
+
+}  // namespace
+}  // namespace ulp
