@@ -119,7 +119,7 @@ constexpr Rule kRules[] = {{"master", "fp32"},  {"plain", "bf16"},     {"stochas
                            {"extra:8", "bf16"}, {"extra:16", "bf16"},  {"extra:13:sr", "fp16"},
                            {"extra:4", "e5m2"}, {"extra:3:sr", "bf16"}};
 constexpr OptimizerKind kKinds[] = {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw,
-                                    OptimizerKind::adagrad};
+                                    OptimizerKind::adagrad, OptimizerKind::lion};
 
 TEST(Fused, EveryOptimizerAndRuleGivesTheSameBits) {
   for (const OptimizerKind kind : kKinds) {

@@ -21,13 +21,10 @@ namespace ulp {
 namespace {
 
 struct PlanCommandOptions {
-  EngineOptions engine;
-  RunOptions precision;
-  std::string input = "3x32x32", workspace = "64MB", tensor_core = "on", save, optimizer = "sgd";
-  bool tf32 = false, fp8_native = false;
-  double clip_norm = 0;
-  bool choices = false;
-  bool json = false, steps = false;
+  RunOptions run;
+  int64_t classes = ModelRequest{}.classes;
+  std::string input = "3x32x32", save;
+  bool choices = false, json = false, steps = false;
 };
 
 ImageSize parse_input(const std::string& text) {
@@ -156,10 +153,9 @@ void print_plan(const Engine& engine, const Summary& summary) {
   line("peak", engine.planned_peak_bytes());
 }
 
-void save_assignment(const PlanCommandOptions& options, const Engine& engine) {
-  Json json = {{"model", options.engine.model.name},        {"width", options.engine.model.width},
-               {"classes", options.engine.model.classes},   {"input", options.input},
-               {"policy", options.engine.precision.policy}, {"tensors", Json::object()}};
+void save_assignment(const PlanCommandOptions& options, const EngineOptions& made, const Engine& engine) {
+  Json json = {{"model", made.model.name}, {"width", made.model.width},       {"classes", made.model.classes},
+               {"input", options.input},   {"policy", made.precision.policy}, {"tensors", Json::object()}};
   json["high"] = Json::object();
   for (const CountedTensor& tensor : engine.counted()) {
     json["tensors"][tensor.name] = format_text(engine, tensor);
@@ -170,11 +166,13 @@ void save_assignment(const PlanCommandOptions& options, const Engine& engine) {
   write_file_atomically(options.save, text);
 }
 
-void plan_command(PlanCommandOptions& options) {
-  options.engine.model.image = parse_input(options.input);
+void plan_command(const PlanCommandOptions& options) {
+  const ImageSize image = parse_input(options.input);
   // The optimizer, momentum and bytes as training has them unless told.
-  RunConfig config = options.precision.settings();
+  const RunConfig config = options.run.settings();
   check_precision(config);
+  for (const char* field : {"width", "batch", "grad_accum", "clip_norm"})
+    find_config_field(field).check(config);
   if (config.fused_overflow != RunConfig{}.fused_overflow && !config.fused_backward) {
     fail("plan", "--fused-overflow is of no use without --fused-backward: give that too");
   }
@@ -183,24 +181,10 @@ void plan_command(PlanCommandOptions& options) {
          "--save keeps the formats of tensors alone, and {} is more than that: name the policy instead",
          config.policy);
   }
-  options.engine.precision = precision_options(config);
-  find_config_field("optimizer").set(config, options.optimizer, "--optimizer");
-  find_config_field("workspace").set(config, options.workspace, "--workspace");
-  options.engine.optimizer = optimizer_config(config);
-  config.clip_norm = options.clip_norm;
-  find_config_field("clip_norm").check(config);
-  options.engine.clip_norm = config.clip_norm;
-  options.engine.fused_backward = config.fused_backward;
-  options.engine.fused_overflow_of = fused_overflow_of(config);
-  options.engine.may_skip = may_skip(config);
-  options.engine.workspace = static_cast<size_t>(config.workspace);
-  find_config_field("tensor_core").set(config, options.tensor_core, "--tensor-core");
-  config.tf32 = options.tf32;
-  config.fp8_native = options.fp8_native;
-  options.engine.units = product_units(config);
-  const Engine engine(options.engine);
+  const EngineOptions made = engine_options(config, image, options.classes);
+  const Engine engine(made);
   const Summary summary = summarize(engine);
-  if (!options.save.empty()) save_assignment(options, engine);
+  if (!options.save.empty()) save_assignment(options, made, engine);
   if (options.json) {
     fmt::print("{}\n", plan_json(engine, summary).dump());
     return;
@@ -208,8 +192,8 @@ void plan_command(PlanCommandOptions& options) {
   if (options.steps) print_steps(engine.training_plan());
   print_plan(engine, summary);
   print_products(engine.training_plan());
-  fmt::print("\n{}", update_summary(options.engine, engine));
-  if (options.choices) fmt::print("\n{}", update_table(options.engine));
+  fmt::print("\n{}", update_summary(made, engine));
+  if (options.choices) fmt::print("\n{}", update_table(made));
 }
 
 }  // namespace
@@ -218,31 +202,16 @@ void add_plan_command(CLI::App& program) {
   CLI::App* command =
       program.add_subcommand("plan", "The tensors, formats and memory of a training step, before it runs");
   auto options = std::make_shared<PlanCommandOptions>();
-  ModelRequest& model = options->engine.model;
-  command->add_option("--model", model.name, "See ulp models")->required();
-  command->add_option("--width", model.width, "Multiplies the numbers of channels")->capture_default_str();
-  command->add_option("--batch", model.batch, "Examples in a step")->capture_default_str();
-  command->add_option("--classes", model.classes, "Classes")->capture_default_str();
+  command->add_option("--classes", options->classes, "Classes")->capture_default_str();
   command->add_option("--input", options->input, "CxHxW of an image")->capture_default_str();
-  add_run_options(*command, options->precision, {"Precision", "Updates"});
-  command->add_option("--optimizer", options->optimizer, "sgd, adam, adamw or adagrad")
-      ->capture_default_str();
-  command->add_option("--clip-norm", options->clip_norm, "Scale the gradients down to this norm; 0: do not")
-      ->capture_default_str();
-  command->add_option("--grad-accum", options->engine.micro_batches, "Micro-batches of a batch")
-      ->capture_default_str();
-  command->add_option("--device", options->engine.device, "cpu, cuda, or reference: plain loops")
-      ->capture_default_str();
-  command->add_option("--kernels", options->engine.kernels,
-                      "Force kernels: conv2d=reference,...; also ULP_KERNELS");
-  command
-      ->add_option("--workspace", options->workspace, "What a kernel should keep below, by working in slices")
-      ->capture_default_str();
-  command->add_option("--tensor-core", options->tensor_core, "On a GPU: on, or off for plain fp32")
-      ->capture_default_str();
-  command->add_flag("--tf32", options->tf32, "On a GPU: products of fp32 and S2FP8 tensors in tf32");
-  command->add_flag("--fp8-native", options->fp8_native,
-                    "On a GPU: products of e4m3 tensors forward on the hardware's 8-bit units");
+  add_named_options(
+      *command, options->run,
+      {"model",           "width",      "batch",   "grad_accum",  "optimizer",      "clip_norm",
+       "policy",          "candidates", "hi",      "lo",          "lo_grad",        "weight_grad",
+       "keep_first_last", "formats",    "promote", "loss_scale",  "accumulator",    "overflow",
+       "update",          "weight",     "state",   "groups",      "fused_backward", "fused_overflow",
+       "device",          "workspace",  "kernels", "tensor_core", "tf32",           "fp8_native"});
+  command->get_option("--model")->required();
   command->add_option("--save", options->save, "Write the assignment to a file");
   command->add_flag("--choices", options->choices,
                     "Print the bytes of a parameter for every update rule and format of state too");

@@ -86,8 +86,8 @@ std::string update_table(const EngineOptions& options) {
       UpdateOptions& updates = other.precision.updates;
       updates = {.rule = parse_update_rule(rule), .state = parse_state_format(state)};
       if (updates.rule.kind != UpdateRule::Kind::master) updates.weight = parse_weight_format("bf16");
-      const bool possible =
-          !has_state || options.optimizer.kind != OptimizerKind::adagrad || std::string_view(state) != "8bit";
+      const bool possible = !has_state || !optimizer_traits(options.optimizer.kind).only_grows ||
+                            std::string_view(state) != "8bit";
       text +=
           possible ? fmt::format("{:>8.2f}", Engine(other).bytes_per_parameter()) : fmt::format("{:>8}", "-");
     }

@@ -332,7 +332,7 @@ void add_steps(Cases& cases) {
   cases.push_back({"shared weights", [](Sketch& s) { shared_weights(s, 1); }});
   cases.push_back({"shared weights, second micro-batch", [](Sketch& s) { shared_weights(s, 2); }});
 
-  OptimizerConfig plain, momentum, nesterov, adam, adamw, adagrad;
+  OptimizerConfig plain, momentum, nesterov, adam, adamw, adagrad, lion;
   plain.weight_decay = 5e-4;
   momentum.momentum = 0.9;
   nesterov = momentum;
@@ -343,12 +343,15 @@ void add_steps(Cases& cases) {
   adamw.weight_decay = 0.01;
   adagrad.kind = OptimizerKind::adagrad;
   adagrad.weight_decay = 1e-3;
-  const std::array<std::pair<std::string, OptimizerConfig>, 6> optimizers = {{{"sgd", plain},
+  lion.kind = OptimizerKind::lion;
+  lion.weight_decay = 1e-3;
+  const std::array<std::pair<std::string, OptimizerConfig>, 7> optimizers = {{{"sgd", plain},
                                                                               {"momentum", momentum},
                                                                               {"nesterov", nesterov},
                                                                               {"adam", adam},
                                                                               {"adamw", adamw},
-                                                                              {"adagrad", adagrad}}};
+                                                                              {"adagrad", adagrad},
+                                                                              {"lion", lion}}};
   for (const auto& [name, config] : optimizers) {
     for (const bool narrow : {false, true}) {
       add_both(cases, name + (narrow ? ", narrow state" : ""),

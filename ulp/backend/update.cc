@@ -56,12 +56,7 @@ Optimizer optimizer_in(const PlanContext& plan, const OptimizerConfig& config) {
   if (!plan.arithmetic) return make_optimizer(config);
   const Nearest near = make_nearest(*plan.arithmetic);
   Optimizer made = make_optimizer(representable(config, *plan.arithmetic));
-  const auto round_rests = [&](AdamMoments& moments) {
-    moments.rest1 = near(moments.rest1);
-    moments.rest2 = near(moments.rest2);
-  };
-  if (Adam* adam = std::get_if<Adam>(&made)) round_rests(adam->moments);
-  if (AdamW* adamw = std::get_if<AdamW>(&made)) round_rests(adamw->moments);
+  std::visit([&](auto& op) { op.round_constants(near); }, made);
   return made;
 }
 

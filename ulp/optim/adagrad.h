@@ -17,8 +17,18 @@ struct Adagrad {
   float weight_decay = 0;
   float eps = 1e-10f;
 
+  static constexpr const char* kName = "adagrad";
+  static constexpr OptimizerTraits kTraits = {
+      .lr = 0.01, .eps = 1e-10, .only_grows = true, .states = {{"sum", true}}};
   static constexpr int kStates = 1;
   ULP_HD constexpr int states() const { return kStates; }
+
+  template <typename Config>
+  static Adagrad make(const Config& c) {
+    return {static_cast<float>(c.weight_decay), static_cast<float>(c.eps)};
+  }
+  template <typename Near>
+  void round_constants(const Near&) {}
 
   // What is taken off the weight. `state` is the sum of squares.
   template <typename Arithmetic = Wide>

@@ -24,6 +24,17 @@ struct AdamMoments {
   float beta2 = 0.999f, rest2 = 0.001f;
   float eps = 1e-8f;
 
+  template <typename Config>
+  static AdamMoments make(const Config& c) {
+    return {static_cast<float>(c.beta1), static_cast<float>(1 - c.beta1), static_cast<float>(c.beta2),
+            static_cast<float>(1 - c.beta2), static_cast<float>(c.eps)};
+  }
+  template <typename Near>
+  void round_constants(const Near& near) {
+    rest1 = near(rest1);
+    rest2 = near(rest2);
+  }
+
   // `state` is (m, v).
   template <typename Arithmetic>
   ULP_HD float decrease(const UpdateScalars& s, float g, float* state, const Arithmetic& q) const {
@@ -46,8 +57,20 @@ struct Adam {
   AdamMoments moments = {};
   float weight_decay = 0;
 
+  static constexpr const char* kName = "adam";
+  static constexpr OptimizerTraits kTraits = {
+      .lr = 0.001, .eps = 1e-8, .moments = true, .states = {{"exp_avg"}, {"exp_avg_sq", true}}};
   static constexpr int kStates = 2;
   ULP_HD constexpr int states() const { return kStates; }
+
+  template <typename Config>
+  static Adam make(const Config& c) {
+    return {AdamMoments::make(c), static_cast<float>(c.weight_decay)};
+  }
+  template <typename Near>
+  void round_constants(const Near& near) {
+    moments.round_constants(near);
+  }
 
   // What is taken off the weight.
   template <typename Arithmetic = Wide>
@@ -64,8 +87,23 @@ struct AdamW {
   AdamMoments moments = {};
   float weight_decay = 0;
 
+  static constexpr const char* kName = "adamw";
+  static constexpr OptimizerTraits kTraits = {.lr = 0.001,
+                                              .weight_decay = 0.01,
+                                              .eps = 1e-8,
+                                              .moments = true,
+                                              .states = {{"exp_avg"}, {"exp_avg_sq", true}}};
   static constexpr int kStates = 2;
   ULP_HD constexpr int states() const { return kStates; }
+
+  template <typename Config>
+  static AdamW make(const Config& c) {
+    return {AdamMoments::make(c), static_cast<float>(c.weight_decay)};
+  }
+  template <typename Near>
+  void round_constants(const Near& near) {
+    moments.round_constants(near);
+  }
 
   // What is taken off the weight.
   template <typename Arithmetic = Wide>

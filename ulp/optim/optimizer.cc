@@ -10,20 +10,6 @@
 namespace ulp {
 namespace {
 
-struct KindName {
-  std::string_view name;
-  OptimizerKind kind;
-};
-
-constexpr KindName kKindNames[] = {{"sgd", OptimizerKind::sgd},
-                                   {"adam", OptimizerKind::adam},
-                                   {"adamw", OptimizerKind::adamw},
-                                   {"adagrad", OptimizerKind::adagrad}};
-
-constexpr OptimizerState kSgdStates[] = {{"momentum"}};
-constexpr OptimizerState kAdamStates[] = {{"exp_avg"}, {"exp_avg_sq", true}};
-constexpr OptimizerState kAdagradStates[] = {{"sum", true}};
-
 // Steps use fp32: a number that is 0, 1 or infinity there is one.
 float narrowed(double x) { return static_cast<float>(x); }
 
@@ -46,28 +32,35 @@ double power(double beta, uint64_t count) {
   return result;
 }
 
-AdamMoments make_moments(const OptimizerConfig& c) {
-  return {.beta1 = narrowed(c.beta1),
-          .rest1 = narrowed(1 - c.beta1),
-          .beta2 = narrowed(c.beta2),
-          .rest2 = narrowed(1 - c.beta2),
-          .eps = narrowed(c.eps)};
-}
-
 }  // namespace
 
 OptimizerKind parse_optimizer(std::string_view name) {
-  for (const KindName& row : kKindNames) {
-    if (row.name == name) return row.kind;
-  }
-  fail("optimizer", "unknown optimizer '{}'; known: sgd, adam, adamw, adagrad", name);
+  size_t number = 0, found = Optimizers::kCount;
+  Optimizers::for_each([&]<typename Op>() {
+    if (name == Op::kName) found = number;
+    ++number;
+  });
+  if (found == Optimizers::kCount)
+    fail("optimizer", "unknown optimizer '{}'; known: {}", name, optimizer_names());
+  return static_cast<OptimizerKind>(found);
 }
 
 std::string_view optimizer_name(OptimizerKind kind) {
-  for (const KindName& row : kKindNames) {
-    if (row.kind == kind) return row.name;
-  }
-  return "?";
+  std::string_view name = "?";
+  Optimizers::visit(static_cast<size_t>(kind), [&]<typename Op>() { name = Op::kName; });
+  return name;
+}
+
+const OptimizerTraits& optimizer_traits(OptimizerKind kind) {
+  const OptimizerTraits* traits = &Sgd::kTraits;
+  Optimizers::visit(static_cast<size_t>(kind), [&]<typename Op>() { traits = &Op::kTraits; });
+  return *traits;
+}
+
+std::string optimizer_names() {
+  std::string names;
+  Optimizers::for_each([&]<typename Op>() { names += (names.empty() ? "" : ", ") + std::string(Op::kName); });
+  return names;
 }
 
 void OptimizerConfig::check() const {
@@ -76,44 +69,31 @@ void OptimizerConfig::check() const {
     fail("optimizer", "weight decay is {}; it must be 0 or a positive finite number", weight_decay);
   }
   check_fraction("momentum", momentum);
-  if (kind == OptimizerKind::sgd) {
-    if (nesterov && narrowed(momentum) == 0) {
-      fail("optimizer", "Nesterov's look ahead needs momentum; give a momentum above 0, such as 0.9");
-    }
-    return;
+  const OptimizerTraits& traits = optimizer_traits(kind);
+  if (traits.momentums && nesterov && narrowed(momentum) == 0) {
+    fail("optimizer", "Nesterov's look ahead needs momentum; give a momentum above 0, such as 0.9");
   }
-  if (momentum != 0 || nesterov) {
+  if (!traits.momentums && (momentum != 0 || nesterov)) {
     fail("optimizer", "{} has no {}{}", optimizer_name(kind), nesterov ? "Nesterov's look ahead" : "momentum",
-         kind == OptimizerKind::adagrad ? "" : "; its moments are set by beta1 and beta2");
+         traits.moments ? "; its moments are set by beta1 and beta2" : "");
   }
-  check_positive("eps", eps);
-  if (kind == OptimizerKind::adagrad) return;
+  if (traits.eps > 0) check_positive("eps", eps);
+  if (!traits.moments) return;
   check_fraction("beta1", beta1);
   check_fraction("beta2", beta2);
 }
 
 Optimizer make_optimizer(const OptimizerConfig& config) {
   config.check();
-  const float decay = narrowed(config.weight_decay);
-  switch (config.kind) {
-    case OptimizerKind::sgd:
-      return Sgd{.momentum = narrowed(config.momentum), .weight_decay = decay, .nesterov = config.nesterov};
-    case OptimizerKind::adam:
-      return Adam{.moments = make_moments(config), .weight_decay = decay};
-    case OptimizerKind::adamw:
-      return AdamW{.moments = make_moments(config), .weight_decay = decay};
-    case OptimizerKind::adagrad:
-      return Adagrad{.weight_decay = decay, .eps = narrowed(config.eps)};
-  }
-  fail("optimizer", "unknown kind {} of optimizer", static_cast<int>(config.kind));
+  Optimizer made;
+  Optimizers::visit(static_cast<size_t>(config.kind), [&]<typename Op>() { made = Op::make(config); });
+  return made;
 }
 
 std::span<const OptimizerState> optimizer_states(const Optimizer& optimizer) {
-  if (const Sgd* sgd = std::get_if<Sgd>(&optimizer)) {
-    return std::span(kSgdStates).first(static_cast<size_t>(sgd->states()));
-  }
-  if (std::holds_alternative<Adagrad>(optimizer)) return kAdagradStates;
-  return kAdamStates;
+  return std::visit(
+      [](const auto& op) { return std::span(op.kTraits.states).first(static_cast<size_t>(op.states())); },
+      optimizer);
 }
 
 OptimizerConfig representable(const OptimizerConfig& config, const FloatFormat& format,
@@ -142,9 +122,9 @@ OptimizerConfig representable(const OptimizerConfig& config, const FloatFormat& 
   OptimizerConfig made = config;
   made.momentum = settle("momentum", config.momentum, true);
   made.weight_decay = settle("weight_decay", config.weight_decay, false);
-  if (config.kind == OptimizerKind::sgd) return made;
-  made.eps = settle("eps", config.eps, false);
-  if (config.kind == OptimizerKind::adagrad) return made;
+  const OptimizerTraits& traits = optimizer_traits(config.kind);
+  if (traits.eps > 0) made.eps = settle("eps", config.eps, false);
+  if (!traits.moments) return made;
   made.beta1 = settle("beta1", config.beta1, true);
   made.beta2 = settle("beta2", config.beta2, true);
   return made;

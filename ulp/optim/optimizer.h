@@ -1,5 +1,5 @@
 // Which optimizer, with which hyperparameters: what the command line and checkpoints say, checked, and turned
-// into the mathematics of sgd.h, adam.h and adagrad.h and the scalars of each step.
+// into the mathematics of one of list.h and the scalars of each step.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,17 @@
 #include <vector>
 
 #include "ulp/numeric/format.h"
-#include "ulp/optim/adagrad.h"
-#include "ulp/optim/adam.h"
-#include "ulp/optim/sgd.h"
+#include "ulp/optim/list.h"
 #include "ulp/optim/update.h"
 
 namespace ulp {
 
-enum class OptimizerKind : uint8_t { sgd, adam, adamw, adagrad };
-
-// Names of the command line: sgd, adam, adamw, adagrad. Throws Error for others.
+// Names of the command line. Throws an Error for others.
 OptimizerKind parse_optimizer(std::string_view name);
 std::string_view optimizer_name(OptimizerKind kind);
+const OptimizerTraits& optimizer_traits(OptimizerKind kind);
+// "sgd, adam, adamw, adagrad, lion".
+std::string optimizer_names();
 
 struct OptimizerConfig {
   OptimizerKind kind = OptimizerKind::sgd;
@@ -41,16 +40,11 @@ struct OptimizerConfig {
   bool operator==(const OptimizerConfig&) const = default;
 };
 
-using Optimizer = std::variant<Sgd, Adam, AdamW, Adagrad>;
+using Optimizer = Optimizers::Variant;
 
 // Throws Error where check() does.
 Optimizer make_optimizer(const OptimizerConfig& config);
 
-// What a step keeps for each weight, in the order in which it takes them.
-struct OptimizerState {
-  std::string_view name;  // in checkpoints
-  bool squares = false;   // of gradients: never negative, over twice the range, and divided by
-};
 // "momentum", "exp_avg" and "exp_avg_sq", or "sum"; none for SGD without momentum.
 std::span<const OptimizerState> optimizer_states(const Optimizer& optimizer);
 

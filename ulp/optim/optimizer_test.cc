@@ -73,6 +73,7 @@ TEST(Optimizer, StatesHaveTheNamesOfCheckpoints) {
   EXPECT_EQ(names({.kind = OptimizerKind::adam}), (std::vector<std::string>{"exp_avg", "exp_avg_sq"}));
   EXPECT_EQ(names({.kind = OptimizerKind::adamw}), (std::vector<std::string>{"exp_avg", "exp_avg_sq"}));
   EXPECT_EQ(names({.kind = OptimizerKind::adagrad}), std::vector<std::string>{"sum"});
+  EXPECT_EQ(names({.kind = OptimizerKind::lion}), std::vector<std::string>{"exp_avg"});
   for (const OptimizerConfig& config :
        {OptimizerConfig{}, OptimizerConfig{.momentum = 0.5}, OptimizerConfig{.kind = OptimizerKind::adam}}) {
     const Optimizer made = make_optimizer(config);

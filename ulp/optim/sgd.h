@@ -16,8 +16,18 @@ struct Sgd {
   float weight_decay = 0;
   bool nesterov = false;
 
+  static constexpr const char* kName = "sgd";
+  static constexpr OptimizerTraits kTraits = {
+      .lr = 0.1, .momentum = 0.9, .weight_decay = 5e-4, .momentums = true, .states = {{"momentum"}}};
   static constexpr int kStates = 1;  // at most
   ULP_HD constexpr int states() const { return momentum != 0 ? 1 : 0; }
+
+  template <typename Config>
+  static Sgd make(const Config& c) {
+    return {static_cast<float>(c.momentum), static_cast<float>(c.weight_decay), c.nesterov};
+  }
+  template <typename Near>
+  void round_constants(const Near&) {}
 
   // What is taken off the weight. `state` is the momentum; without any it still points to a number, which is 0
   // and whose new value nobody keeps, so that a loop has no branch.

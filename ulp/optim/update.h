@@ -27,6 +27,23 @@ struct UpdateScalars {
   float rest1 = 1, rest2 = 1, decay_rate = 0;
 };
 
+// What an optimizer keeps for each weight, in the order in which it takes them.
+struct OptimizerState {
+  const char* name = nullptr;  // in checkpoints
+  bool squares = false;        // of gradients: never negative, over twice the range, and divided by
+};
+
+// What is known of an optimizer without its mathematics: what it is given where a user says nothing, and which
+// hyperparameters it has.
+struct OptimizerTraits {
+  double lr, momentum = 0, weight_decay = 0;
+  double eps = 0;           // 0: it has none
+  bool momentums = false;   // it has momentum, and Nesterov's form of it
+  bool moments = false;     // it has beta1 and beta2
+  bool only_grows = false;  // a state grows by less and less: 8 bits would lose it
+  OptimizerState states[2] = {};
+};
+
 struct Wide {
   static constexpr bool kNarrow = false;
   ULP_HD constexpr float operator()(float x) const { return x; }

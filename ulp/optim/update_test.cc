@@ -318,6 +318,42 @@ TEST(Update, AdagradFollowsTheTextbook) {
   EXPECT_EQ(state[0], 16.0f);
 }
 
+TEST(Update, LionFollowsTheTextbook) {
+  for (const double decay : {0.0, 0.1}) {
+    const OptimizerConfig c{
+        .kind = OptimizerKind::lion, .lr = 0.01, .weight_decay = decay, .beta1 = 0.9, .beta2 = 0.99};
+    const Optimizer optimizer = make_optimizer(c);
+    double worst = 0;
+    for (uint32_t element = 0; element < 16; ++element) {
+      float w = static_cast<float>(uniform(1000, element)), state[2] = {0, 0};
+      double book = w, momentum = 0;
+      const double size = std::pow(10.0, -static_cast<double>(element % 8));
+      for (uint32_t step = 0; step < 1000; ++step) {
+        const auto g = static_cast<float>(size * uniform(element, step));
+        w = step_of(optimizer, update_scalars(c, step, c.lr), w, g, state);
+        const double mixed = c.beta1 * momentum + (1 - c.beta1) * g;
+        momentum = c.beta2 * momentum + (1 - c.beta2) * g;
+        book -= c.lr * ((mixed > 0) - (mixed < 0)) + c.lr * decay * book;
+      }
+      worst = std::fmax(worst, std::fabs(w - book));
+      EXPECT_NEAR(state[0], momentum, 1e-5 * size);
+    }
+    // A thousand roundings of weights below 8: less than one step in the wrong direction.
+    EXPECT_LT(worst, 1000 * 0x1p-21) << decay;
+    EXPECT_GT(worst, 0);
+  }
+  // A step has the size of the rate whatever the gradient; without one nothing moves; NaN is seen.
+  const OptimizerConfig c{.kind = OptimizerKind::lion, .lr = 0.5, .beta1 = 0.5, .beta2 = 0.5};
+  for (const float g : {1e-30f, 3.0f, 1e30f}) {
+    float state[1] = {0};
+    EXPECT_EQ(step_of(c, update_scalars(c, 0, c.lr), 1.0f, g, state), 0.5f);
+    EXPECT_EQ(state[0], 0.5f * g);
+  }
+  float state[1] = {0};
+  EXPECT_EQ(step_of(c, update_scalars(c, 0, c.lr), 1.0f, 0.0f, state), 1.0f);
+  EXPECT_TRUE(std::isnan(step_of(c, update_scalars(c, 0, c.lr), 1.0f, std::nanf(""), state)));
+}
+
 // The compiler's half precision, each operation rounded to it.
 using Half = _Float16;
 Half plus(Half a, Half b) { return static_cast<Half>(a + b); }
@@ -379,6 +415,7 @@ TEST(Update, ExtraBitsFollowTheirMaster) {
   constexpr size_t kCount = 37;
   std::vector<OptimizerConfig> configs(std::begin(kConfigs), std::end(kConfigs));
   configs.push_back({.kind = adagrad, .lr = 0.01, .weight_decay = 1e-3});
+  configs.push_back({.kind = OptimizerKind::lion, .lr = 0.01, .weight_decay = 1e-3});
   for (const OptimizerConfig& c : configs) {
     const Optimizer optimizer = make_optimizer(c);
     struct Kept {

@@ -237,15 +237,14 @@ void check_precision(const RunConfig& c) {
 OptimizerConfig optimizer_config(const RunConfig& c) {
   OptimizerConfig o;
   o.kind = parse_optimizer(c.optimizer);
-  const bool sgd = o.kind == OptimizerKind::sgd;
-  const bool adagrad = o.kind == OptimizerKind::adagrad;
-  o.lr = c.lr.value_or(sgd ? 0.1 : adagrad ? 0.01 : 0.001);
-  o.momentum = c.momentum.value_or(sgd ? 0.9 : 0);
+  const OptimizerTraits& traits = optimizer_traits(o.kind);
+  o.lr = c.lr.value_or(traits.lr);
+  o.momentum = c.momentum.value_or(traits.momentum);
   o.nesterov = c.nesterov;
-  o.weight_decay = c.weight_decay.value_or(sgd ? 5e-4 : o.kind == OptimizerKind::adamw ? 0.01 : 0);
+  o.weight_decay = c.weight_decay.value_or(traits.weight_decay);
   o.beta1 = c.beta1;
   o.beta2 = c.beta2;
-  o.eps = c.eps.value_or(adagrad ? 1e-10 : 1e-8);
+  o.eps = c.eps.value_or(traits.eps > 0 ? traits.eps : OptimizerConfig{}.eps);
   return o;
 }
 

@@ -1,5 +1,11 @@
 // The table of a run's options: names, help, and what each value must be.
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <limits>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "ulp/base/error.h"
 #include "ulp/data/dataset.h"
@@ -62,7 +68,7 @@ constexpr ConfigRule kState = {.parse = [](std::string_view text) {
   if (text != "default") parse_state_format(text);
 }};
 constexpr ConfigRule kGroups = {.parse = [](std::string_view text) { parse_parameter_groups(text); }};
-constexpr ConfigRule kFoundInf = {.parse = [](std::string_view text) {
+constexpr ConfigRule kFusedOverflow = {.parse = [](std::string_view text) {
   if (text != "twice" && text != "snapshot") fail("config", "'{}' is neither twice nor snapshot", text);
 }};
 constexpr ConfigRule kOnOff = {.parse = [](std::string_view text) {
@@ -97,10 +103,37 @@ constexpr ConfigRule kPositive = {"a finite number above 0", positive};
 constexpr ConfigRule kNotNegative = {"a finite number from 0", from_zero};
 constexpr ConfigRule kFraction = {"a number from 0, below 1", fraction};
 
+// "0.1 for sgd, 0.001 for adam and adamw": a default of every optimizer that has one.
+std::string of_optimizers(double OptimizerTraits::*what) {
+  std::vector<std::pair<double, std::string>> found;
+  Optimizers::for_each([&]<typename Op>() {
+    const double value = Op::kTraits.*what;
+    if (what == &OptimizerTraits::eps && value == 0) return;
+    const auto same =
+        std::find_if(found.begin(), found.end(), [&](const auto& one) { return one.first == value; });
+    if (same == found.end()) {
+      found.emplace_back(value, Op::kName);
+    } else {
+      same->second += std::string(", ") + Op::kName;
+    }
+  });
+  std::string text;
+  for (const auto& [value, names] : found)
+    text += fmt::format("{}{} for {}", text.empty() ? "" : "; ", value, names);
+  return text;
+}
+
 }  // namespace
 
 std::span<const ConfigField> config_fields() {
   using C = RunConfig;
+  static const std::string optimizer_help = optimizer_names(),
+                           rate_help = "Learning rate, which the schedule multiplies; auto: " +
+                                       of_optimizers(&OptimizerTraits::lr),
+                           decay_help =
+                               "Weight decay; auto: " + of_optimizers(&OptimizerTraits::weight_decay),
+                           eps_help =
+                               "What is added before dividing; auto: " + of_optimizers(&OptimizerTraits::eps);
   static const ConfigField rows[] = {
       {"model", "Model", &C::model, "NAME", "Network to train", kModel},
       {"width", "Model", &C::width, "FACTOR", "Factor on the network's numbers of channels", kPositive},
@@ -125,19 +158,16 @@ std::span<const ConfigField> config_fields() {
       {"grad_accum", "Length", &C::grad_accum, "COUNT",
        "Micro-batches that a batch is cut into; must divide it", kMicroBatches},
 
-      {"optimizer", "Optimizer", &C::optimizer, "NAME", "sgd, adam, adamw or adagrad", kOptimizer},
-      {"lr", "Optimizer", &C::lr, "RATE",
-       "Learning rate, which the schedule multiplies; auto: 0.1 for sgd, 0.001 for adam and adamw, 0.01 for "
-       "adagrad",
-       kPositive},
+      {"optimizer", "Optimizer", &C::optimizer, "NAME", optimizer_help, kOptimizer},
+      {"lr", "Optimizer", &C::lr, "RATE", rate_help, kPositive},
       {"momentum", "Optimizer", &C::momentum, "SHARE", "Momentum of sgd; auto: 0.9", kFraction},
       {"nesterov", "Optimizer", &C::nesterov, "", "Let sgd look ahead along its momentum", kAnything},
-      {"weight_decay", "Optimizer", &C::weight_decay, "RATE",
-       "Weight decay; auto: 0.0005 for sgd, 0 for adam and adagrad, 0.01 for adamw", kNotNegative},
-      {"beta1", "Optimizer", &C::beta1, "SHARE", "How much of its mean of gradients Adam keeps", kFraction},
-      {"beta2", "Optimizer", &C::beta2, "SHARE", "How much of its mean of squares Adam keeps", kFraction},
-      {"eps", "Optimizer", &C::eps, "NUMBER",
-       "What Adam and Adagrad add before they divide; auto: 1e-8, for adagrad 1e-10", kPositive},
+      {"weight_decay", "Optimizer", &C::weight_decay, "RATE", decay_help, kNotNegative},
+      {"beta1", "Optimizer", &C::beta1, "SHARE",
+       "How much of its mean of gradients Adam keeps; of lion, the share in its sign", kFraction},
+      {"beta2", "Optimizer", &C::beta2, "SHARE",
+       "How much of its mean of squares Adam keeps, lion of its momentum (its authors take 0.99)", kFraction},
+      {"eps", "Optimizer", &C::eps, "NUMBER", eps_help, kPositive},
       {"schedule", "Optimizer", &C::schedule, "FORM",
        "constant, step:EVERY:FACTOR, multi-step:E1,E2,..:FACTOR, cosine[:FLOOR] or linear[:FLOOR]",
        kSchedule},
@@ -208,7 +238,7 @@ std::span<const ConfigField> config_fields() {
        "With fused backward, how a step whose gradients overflow is skipped: twice (gradients are made once "
        "to look and once "
        "to update), or snapshot (weights and state are kept and put back)",
-       kFoundInf},
+       kFusedOverflow},
 
       {"device", "Machine", &C::device, "NAME",
        "Where to compute: cpu, cuda (an NVIDIA GPU), or reference (plain loops)", kNamed},

@@ -60,13 +60,19 @@ LoaderOptions loader_options(const RunConfig& config, Part part) {
 }
 
 EngineOptions engine_options(const RunConfig& config, const ImageSet& set) {
+  return engine_options(
+      config,
+      {static_cast<int64_t>(set.channels), static_cast<int64_t>(set.height), static_cast<int64_t>(set.width)},
+      static_cast<int64_t>(set.classes));
+}
+
+EngineOptions engine_options(const RunConfig& config, const ImageSize& image, int64_t classes) {
   EngineOptions options;
   options.model.name = config.model;
   options.model.width = config.width;
   options.model.batch = config.batch;
-  options.model.image = {static_cast<int64_t>(set.channels), static_cast<int64_t>(set.height),
-                         static_cast<int64_t>(set.width)};
-  options.model.classes = static_cast<int64_t>(set.classes);
+  options.model.image = image;
+  options.model.classes = classes;
   options.model.label_smoothing = config.label_smoothing;
   options.optimizer = optimizer_config(config);
   options.precision = precision_options(config);

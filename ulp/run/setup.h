@@ -20,6 +20,7 @@ std::string data_text(const ImageSet& set);
 
 DataRequest data_request(const RunConfig& config);
 LoaderOptions loader_options(const RunConfig& config, Part part);
+EngineOptions engine_options(const RunConfig& config, const ImageSize& image, int64_t classes);
 EngineOptions engine_options(const RunConfig& config, const ImageSet& set);
 
 ProductUnits product_units(const RunConfig& config);

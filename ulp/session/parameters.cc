@@ -119,12 +119,13 @@ ParameterGroup parse_group(std::string_view text) {
 
 void check_state(const std::string& weight, const OptimizerConfig& optimizer, const StateFormat& state) {
   const Plain* squares = std::get_if<Plain>(&state.squares);
-  if (optimizer.kind != OptimizerKind::adagrad || (squares != nullptr && squares->format.bits() > 8)) return;
+  if (!optimizer_traits(optimizer.kind).only_grows || (squares != nullptr && squares->format.bits() > 8))
+    return;
   fail("update",
-       "'{}': adagrad's sum of squares only grows, by less and less, and cannot be kept in 8 bits ({}): "
+       "'{}': {}'s sum of squares only grows, by less and less, and cannot be kept in 8 bits ({}): "
        "choose fp32, "
        "bf16 or fp16, or another optimizer",
-       weight, state_format_text(state));
+       weight, optimizer_name(optimizer.kind), state_format_text(state));
 }
 
 void set_rule(ParameterChoice& choice, const UpdateRule& rule) {

@@ -89,15 +89,24 @@ void decrease_by(const DecreaseRun& run, const Rule& rule) {
   }
 }
 
+template <typename Op>
+bool decrease_if(const DecreaseRun& run) {
+  const Op* op = std::get_if<Op>(run.optimizer);
+  if (op != nullptr) decrease_by<Op::kStates>(run, *op);
+  return op != nullptr;
+}
+template <typename... Ops>
+void decrease_any(const DecreaseRun& run, OptimizerList<Ops...>) {
+  (decrease_if<Ops>(run) || ...);
+}
+
 void decrease(const DecreaseRun& run) {
   if (const Sgd* sgd = std::get_if<Sgd>(run.optimizer)) {
     if (sgd->states() == 0) return decrease_by<0>(run, FixedSgd<false>{*sgd});
     return sgd->nesterov ? decrease_by<1>(run, FixedSgd<true>{*sgd})
                          : decrease_by<1>(run, FixedSgd<false>{*sgd});
   }
-  if (const Adam* adam = std::get_if<Adam>(run.optimizer)) return decrease_by<2>(run, *adam);
-  if (const AdamW* adamw = std::get_if<AdamW>(run.optimizer)) return decrease_by<2>(run, *adamw);
-  decrease_by<1>(run, *std::get_if<Adagrad>(run.optimizer));
+  decrease_any(run, Optimizers{});
 }
 
 // Four values of b bits are one group of 4 b bits, and two groups begin at each b bytes. Between

@@ -130,14 +130,16 @@ struct Parameters {
 };
 
 std::vector<OptimizerConfig> optimizers() {
-  OptimizerConfig plain, momentum, nesterov, adam, adamw, adagrad;
+  OptimizerConfig plain, momentum, nesterov, adam, adamw, adagrad, lion;
   momentum.momentum = nesterov.momentum = 0.9;
   momentum.weight_decay = adam.weight_decay = adamw.weight_decay = 0.01;
   nesterov.nesterov = true;
   adam.kind = OptimizerKind::adam;
   adamw.kind = OptimizerKind::adamw;
   adagrad.kind = OptimizerKind::adagrad;
-  return {plain, momentum, nesterov, adam, adamw, adagrad};
+  lion.kind = OptimizerKind::lion;
+  lion.weight_decay = 0.01;
+  return {plain, momentum, nesterov, adam, adamw, adagrad, lion};
 }
 
 // Two steps of the reference and of the kernel on several numbers of threads: everything stored and

@@ -174,7 +174,7 @@ class Bench {
 constexpr std::array<int64_t, 7> kSizes = {1, 7, 8, 255, 256, 257, 1000};
 
 std::vector<OptimizerConfig> optimizers() {
-  OptimizerConfig plain, momentum, adam, adamw, adagrad;
+  OptimizerConfig plain, momentum, adam, adamw, adagrad, lion;
   plain.weight_decay = 5e-4;
   momentum.momentum = 0.9;
   momentum.nesterov = true;
@@ -183,7 +183,9 @@ std::vector<OptimizerConfig> optimizers() {
   adamw.kind = OptimizerKind::adamw;
   adamw.weight_decay = 0.01;
   adagrad.kind = OptimizerKind::adagrad;
-  return {plain, momentum, adam, adamw, adagrad};
+  lion.kind = OptimizerKind::lion;
+  lion.weight_decay = 0.01;
+  return {plain, momentum, adam, adamw, adagrad, lion};
 }
 
 // Weights, states, and the rules that go with them.

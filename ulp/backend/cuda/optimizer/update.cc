@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -106,10 +108,13 @@ UpdateKernel kernel_for(const PlanContext& plan, const Step& step) {
 
 OptimizerConstants constants(const Optimizer& optimizer) {
   OptimizerConstants made;
-  if (const Sgd* sgd = std::get_if<Sgd>(&optimizer)) made.sgd = *sgd;
-  if (const Adam* adam = std::get_if<Adam>(&optimizer)) made.adam = *adam;
-  if (const AdamW* adamw = std::get_if<AdamW>(&optimizer)) made.adamw = *adamw;
-  if (const Adagrad* adagrad = std::get_if<Adagrad>(&optimizer)) made.adagrad = *adagrad;
+  std::visit(
+      [&](const auto& op) {
+        static_assert(std::is_trivially_copyable_v<std::remove_cvref_t<decltype(op)>> &&
+                      alignof(decltype(op)) <= 8);
+        std::memcpy(made.bytes, &op, sizeof(op));
+      },
+      optimizer);
   return made;
 }
 

@@ -410,19 +410,8 @@ void update(const UpdateKernel& kernel, const UpdateBatch& batch, Stream stream)
   if (batch.first_block[batch.count] == 0) return;
   if (kernel.narrow || !has_kernel(kernel.weight, kernel.state)) return update_any(kernel, batch, stream);
   decltype(&update_runs<Sgd, Quick::fp32, Quick::fp32>) found = nullptr;
-  switch (kernel.optimizer) {
-    case 0:
-      found = kernel_for<Sgd>(kernel.weight, kernel.state);
-      break;
-    case 1:
-      found = kernel_for<Adam>(kernel.weight, kernel.state);
-      break;
-    case 2:
-      found = kernel_for<AdamW>(kernel.weight, kernel.state);
-      break;
-    default:
-      found = kernel_for<Adagrad>(kernel.weight, kernel.state);
-  }
+  Optimizers::visit(kernel.optimizer,
+                    [&]<typename Op>() { found = kernel_for<Op>(kernel.weight, kernel.state); });
   launch(found, {batch.first_block[batch.count], kThreads}, stream, batch);
 }
 

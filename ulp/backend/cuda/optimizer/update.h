@@ -9,10 +9,8 @@
 #include "ulp/backend/cuda/access/view.h"
 #include "ulp/backend/step_state.h"
 #include "ulp/numeric/nearest.h"
-#include "ulp/optim/adagrad.h"
-#include "ulp/optim/adam.h"
+#include "ulp/optim/list.h"
 #include "ulp/optim/rule.h"
-#include "ulp/optim/sgd.h"
 #include "ulp/tensor/device.h"
 
 namespace ulp::cuda {
@@ -20,12 +18,9 @@ namespace ulp::cuda {
 // The tensors of a step: those it changes, then its gradient.
 inline constexpr int kWeight = 0, kState = 1, kCompensation = 3, kChanged = 4, kGradient = 4, kTensors = 5;
 
-union OptimizerConstants {
-  OptimizerConstants() : adamw() {}
-  Sgd sgd;
-  Adam adam;
-  AdamW adamw;
-  Adagrad adagrad;
+// One of the optimizers, by its bytes: which one, the kernel knows.
+struct OptimizerConstants {
+  alignas(4) unsigned char bytes[Optimizers::kMostBytes] = {};
 };
 
 // Storages with specialised kernels; `codes` are plain codes of 8 or 16 bits.

@@ -175,9 +175,7 @@ __global__ void count_same(StoredView weight, const float* before, const StepSta
 }  // namespace
 
 void update_any(const UpdateKernel& kernel, const UpdateBatch& batch, Stream stream) {
-  constexpr void (*kLaunch[])(bool, const UpdateBatch&, Stream) = {launch_any<Sgd>, launch_any<Adam>,
-                                                                   launch_any<AdamW>, launch_any<Adagrad>};
-  kLaunch[kernel.optimizer](kernel.narrow, batch, stream);
+  Optimizers::visit(kernel.optimizer, [&]<typename Op>() { launch_any<Op>(kernel.narrow, batch, stream); });
 }
 
 void count_cancelled(const StoredView& weight, const float* before, const StepState* state,

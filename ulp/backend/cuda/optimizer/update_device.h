@@ -10,22 +10,8 @@ namespace ulp::cuda {
 static_assert(sizeof(UpdateBatch) <= kMostParameters);
 
 template <typename Optimizer>
-__device__ inline const Optimizer& constants_of(const UpdateRecipe& recipe);
-template <>
-__device__ inline const Sgd& constants_of(const UpdateRecipe& recipe) {
-  return recipe.optimizer.sgd;
-}
-template <>
-__device__ inline const Adam& constants_of(const UpdateRecipe& recipe) {
-  return recipe.optimizer.adam;
-}
-template <>
-__device__ inline const AdamW& constants_of(const UpdateRecipe& recipe) {
-  return recipe.optimizer.adamw;
-}
-template <>
-__device__ inline const Adagrad& constants_of(const UpdateRecipe& recipe) {
-  return recipe.optimizer.adagrad;
+__device__ inline const Optimizer& constants_of(const UpdateRecipe& recipe) {
+  return *reinterpret_cast<const Optimizer*>(recipe.optimizer.bytes);
 }
 
 // A block's tensor, and which of its chunks the block takes.
