@@ -181,7 +181,9 @@ bool lies_on_another(const PlanImage& image, size_t tensor) {
     const TensorPlace& q = image.places[i];
     if (q.home != Home::step || at(q.root) != i || i == tensor) continue;
     // It may have come to lie where it takes over an operand, or is taken over.
-    const bool hands_over = q.offset == p.offset && (q.first == p.last || p.first == q.last);
+    const TensorPlace &earlier = q.first < p.first ? q : p, &later = q.first < p.first ? p : q;
+    const int until = image.steps[static_cast<size_t>(later.first)].live_until;
+    const bool hands_over = q.offset == p.offset && earlier.last <= std::max(later.first, until - 1);
     if (!hands_over && meets(q.offset, q.bytes, q.first, q.last)) return true;
   }
   for (size_t i = 0; i < image.steps.size(); ++i) {
