@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/support/harness.h"
+#include "tests/support/plan_simulator.h"
 #include "ulp/backend/emulated/emulated.h"
 
 namespace ulp {
@@ -147,6 +148,33 @@ TEST(EmulatedStep, JoinsMostNormsOfModels) {
     const Plan tight(made.net.graph, formats, options);
     EXPECT_LE(tight.step_bytes(), least.step_bytes());
     EXPECT_GE(count_joined(tight), tried.least / 2);
+  }
+}
+
+// Replayed on an abstract machine, in which what runs beside others does so until it is waited for.
+TEST(EmulatedStep, PlansAreSound) {
+  for (const std::string model : {"resnet8", "resnet20", "shufflenetv2", "mobilenetv2"}) {
+    for (const int micro_batches : {1, 2}) {
+      const harness::TrainingGraph made = make_graph(model, 32, 0.5, 0.5, 4, micro_batches);
+      for (const std::string storage : {"bf16", "fp(4,3,4)"}) {
+        const std::vector<TensorFormat> formats =
+            harness::choose_formats(made.net.graph, [&](const TensorInfo&) { return storage; });
+        for (const bool tight : {false, true}) {
+          for (const bool fused_backward : {false, true}) {
+            SCOPED_TRACE(model + " in " + storage);
+            PlanOptions options;
+            options.backend = &emulated_backend();
+            options.tight = tight;
+            options.fused_backward = fused_backward;
+            options.micro_batches = micro_batches;
+            options.results = {made.net.sums, made.net.loss};
+            const Plan plan(made.net.graph, formats, options);
+            EXPECT_EQ(harness::faults_of(plan), "");
+            EXPECT_EQ(text_of(harness::simulate(plan, Phase::backward)), "");
+          }
+        }
+      }
+    }
   }
 }
 

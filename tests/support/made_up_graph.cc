@@ -107,6 +107,7 @@ class RandomMaker {
     maker_.phase = Phase::finish;
     for (const auto& [i, sum] : sums_)
       gradients_[i] = maker_.copy(fmt::format("w{}.grad", i), sum, Kind::weight_grad);
+    if (random_.one_in(3)) make_again();
     maker_.phase = Phase::update;
     for (size_t i = 0; i < gradients_.size(); ++i)
       maker_.write(kUpdate, fmt::format("w{}.update", i), {gradients_[i]}, {weights_[i]});
@@ -163,7 +164,8 @@ class RandomMaker {
     if (random_.one_in(2)) in.push_back(pick());
     add_state(in);
     const Shape shape = draw_shape();
-    pool_.push_back(maker_.any(fresh(), std::move(in), shape, Kind::activation, element));
+    const Kind kind = element == Element::real ? Kind::activation : Kind::saved;
+    pool_.push_back(maker_.any(fresh(), std::move(in), shape, kind, element));
   }
 
   void grow_map(TensorId x) {
@@ -206,6 +208,18 @@ class RandomMaker {
       grow();
       const TensorId part = pick();
       maker_.write(kMadeUp, fresh(), {part}, {sums_.back().second}, true);
+    }
+  }
+
+  // Gradients that are made a second time for their updates.
+  void make_again() {
+    maker_.phase = Phase::recompute;
+    const int64_t nodes = random_.between(1, 6);
+    for (int64_t i = 0; i < nodes; ++i) grow();
+    for (size_t i = 0; i < gradients_.size(); ++i) {
+      const TensorId x = pick();
+      const Shape shape = maker_.graph[weights_[i]].shape;
+      gradients_[i] = maker_.any(fmt::format("w{}.grad.again", i), {x}, shape, Kind::weight_grad);
     }
   }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <utility>
 
@@ -62,7 +61,8 @@ class Simulator {
 
   std::vector<PlanFinding> run() {
     find_versions();
-    check_places();
+    add(check_places(image_, root_));
+    clear();
     for (size_t i = 0; i < image_.steps.size(); ++i) {
       const PlanImage::Step& step = image_.steps[i];
       if (!runs(step.phase) || step.merged) continue;
@@ -74,7 +74,8 @@ class Simulator {
     }
     wait_until(static_cast<int>(image_.steps.size()));
     check_results();
-    check_lives();
+    // Which results take over which operands is only known once all steps have run.
+    if (last_ == Phase::update) add(check_lives(image_, root_, handed_over_));
     return std::move(findings_);
   }
 
@@ -83,6 +84,9 @@ class Simulator {
   template <typename... Args>
   void report(Fault fault, fmt::format_string<Args...> text, Args&&... args) {
     findings_.push_back({fault, fmt::format(text, std::forward<Args>(args)...)});
+  }
+  void add(const std::vector<PlanFinding>& more) {
+    findings_.insert(findings_.end(), more.begin(), more.end());
   }
   const std::string& name(TensorId id) const { return graph_[id].name; }
   std::string step_name(size_t i) const {
@@ -135,47 +139,16 @@ class Simulator {
            std::holds_alternative<Plain>(image_.formats[at(in)].storage);
   }
 
-  void check_places() {
-    size_t state = 0, end = image_.step_bytes;
-    std::vector<bool> inside(graph_.tensor_count());
-    for (const PlanImage::Step& step : image_.steps) {
-      for (const NodeId id : step.inlined) inside[at(graph_[id].out[0])] = true;
-    }
-    const auto look_at = [&](size_t offset, size_t bytes, const std::string& what) {
-      if (bytes == 0) return;
-      if (offset % kMemoryAlignment != 0) {
-        report(Fault::misaligned, "{} is at {}", what, offset);
-        cell_ = 1;
-      }
-      if (offset + bytes > image_.step_bytes) report(Fault::outside, "{} ends at {}", what, offset + bytes);
-      end = std::max(end, offset + bytes);
-    };
-    for (size_t i = 0; i < graph_.tensor_count(); ++i) {
-      const TensorInfo& tensor = graph_.tensors()[i];
-      const TensorPlace& p = image_.places[i];
-      if (p.home != Home::nowhere && at(p.root) != root_[i])
-        report(Fault::order, "{} has the bytes of {}", tensor.name, name(p.root));
-      if (p.home != Home::nowhere && inside[root_[i]])
-        report(Fault::bytes, "{} is stored and computed inside others", tensor.name);
-      if (p.home == Home::state && root_[i] == i) state += tensor_bytes(tensor, image_.formats[i].storage);
-      if (p.home != Home::step) continue;
-      look_at(p.offset, p.bytes, tensor.name);
-      if (p.bytes != tensor_bytes(tensor, image_.formats[i].storage))
-        report(Fault::bytes, "{} has {} bytes", tensor.name, p.bytes);
-    }
-    for (size_t i = 0; i < image_.steps.size(); ++i) {
-      const PlanImage::Step& step = image_.steps[i];
-      look_at(step.workspace, step.workspace_bytes, "the workspace of " + step_name(i));
-      if (step.prepared) look_at(*step.prepared, step.prepared_bytes, "what is prepared for " + step_name(i));
-    }
+  // Nothing lies in the arena, and in state what the step before left.
+  void clear() {
+    if (has(findings_, Fault::misaligned)) cell_ = 1;
+    size_t end = image_.step_bytes;
+    for (const TensorPlace& p : image_.places) end = std::max(end, p.offset + p.bytes);
+    for (const PlanImage::Step& step : image_.steps)
+      end = std::max(
+          {end, step.workspace + step.workspace_bytes, step.prepared.value_or(0) + step.prepared_bytes});
     cells_.assign(end / cell_ + 1, token(Content::nothing, 0));
-    state_cells_.resize(graph_.tensor_count());
-    for (size_t i = 0; i < state_cells_.size(); ++i) state_cells_[i] = token(Content::tensor, i, 0);
-    if (state != image_.state_bytes)
-      report(Fault::bytes, "state has {} bytes, not {}", state, image_.state_bytes);
-    if (image_.peak_bytes != image_.state_bytes + image_.step_bytes ||
-        image_.bytes.total() != image_.peak_bytes || image_.bytes.workspace > image_.peak_bytes)
-      report(Fault::bytes, "the peak of {} bytes is not the sum of its parts", image_.peak_bytes);
+    for (size_t i = 0; i < graph_.tensor_count(); ++i) state_cells_.push_back(token(Content::tensor, i, 0));
   }
 
   Access access(TensorId id, size_t version) const {
@@ -398,12 +371,14 @@ class Simulator {
     if (work.parts.size() == 2) check_pair(work);
   }
 
-  // The second's results may be written while the first's operands are read, each element after it is read.
+  // The second's results may be written while the first's operands are read, each element after it is read: under whatever shape
+  // the first reads them.
   void check_pair(const Work& work) {
     const Part &first = work.parts[0], &second = work.parts[1];
-    const auto reads = [](const Part& part, size_t root) {
-      return std::any_of(part.reads.begin(), part.reads.end(),
-                         [&](const Access& read) { return read.tensor && read.root == root; });
+    const auto second_takes_over = [&](size_t root, const Access& write) {
+      return std::any_of(second.reads.begin(), second.reads.end(), [&](const Access& read) {
+        return read.tensor && read.root == root && takes_over(second, read, write);
+      });
     };
     for (const Access& write : second.writes) {
       for (const Access& other : first.writes) {
@@ -412,7 +387,7 @@ class Simulator {
       }
       for (const Access& read : first.reads) {
         if (write.extent.meets(read.extent) && !(write.root == read.root && write.before != 0) &&
-            !(reads(second, read.root) && takes_over(second, read, write)))
+            !(read.tensor && second_takes_over(read.root, write)))
           report(Fault::in_place, "the second half of {} writes what the first reads, {}", work.name,
                  access_name(read));
       }
@@ -478,72 +453,6 @@ class Simulator {
     }
   }
 
-  // No two things lie on each other while both live, and the most that lives at once is what the plan says.
-  void check_lives() {
-    struct Claim {
-      Extent extent;
-      int first, last;
-      std::string name;
-      size_t root;
-    };
-    const size_t none = graph_.tensor_count();
-    std::vector<Claim> claims;
-    for (size_t i = 0; i < none; ++i) {
-      const TensorPlace& p = image_.places[i];
-      if (p.home == Home::step && root_[i] == i)
-        claims.push_back(
-            {{false, p.offset, p.offset + p.bytes}, p.first, p.last, graph_.tensors()[i].name, i});
-    }
-    const auto last_of = [&](size_t i) {
-      return std::max(static_cast<int>(i), image_.steps[i].live_until - 1);
-    };
-    for (size_t i = 0; i < image_.steps.size(); ++i) {
-      const PlanImage::Step& step = image_.steps[i];
-      const int when = static_cast<int>(i);
-      claims.push_back({{false, step.workspace, step.workspace + step.workspace_bytes},
-                        when,
-                        last_of(i),
-                        "a workspace",
-                        none});
-      for (const int m : step.prepares) {
-        const auto member = static_cast<size_t>(m);
-        const size_t offset = image_.steps[member].prepared.value_or(0);
-        claims.push_back({{false, offset, offset + image_.steps[member].prepared_bytes},
-                          when,
-                          last_of(member),
-                          "what is prepared",
-                          none});
-      }
-    }
-    std::vector<size_t> alive(image_.steps.size());
-    for (const Claim& a : claims) {
-      for (int when = std::max(a.first, 0); when <= a.last && when < static_cast<int>(alive.size()); ++when)
-        alive[static_cast<size_t>(when)] += aligned_bytes(a.extent.end - a.extent.begin);
-      for (const Claim& b : claims) {
-        if (&b <= &a || !a.extent.meets(b.extent) || a.first > b.last || b.first > a.last) continue;
-        if (const int both = std::max(taken_over(a.root, b.root), taken_over(b.root, a.root));
-            both >= std::min(a.last, b.last)) {
-          for (int when = std::max(a.first, b.first); when <= std::min(a.last, b.last); ++when)
-            alive[static_cast<size_t>(when)] -= aligned_bytes(a.extent.end - a.extent.begin);
-        } else if (runs_all()) {
-          report(Fault::life, "{} [{}, {}] and {} [{}, {}] lie on each other", a.name, a.first, a.last,
-                 b.name, b.first, b.last);
-        }
-      }
-    }
-    const size_t most = alive.empty() ? 0 : *std::max_element(alive.begin(), alive.end());
-    if (runs_all() && most > image_.step_bytes_bound)
-      report(Fault::bytes, "{} bytes live at once, the plan says {}", most, image_.step_bytes_bound);
-    if (image_.step_bytes_bound > image_.step_bytes)
-      report(Fault::bytes, "the arena of {} bytes is below {}", image_.step_bytes, image_.step_bytes_bound);
-  }
-  // Until when both an operand and the result that takes its bytes are there; -1: it does not.
-  int taken_over(size_t operand, size_t result) const {
-    const auto found = handed_over_.find({operand, result});
-    return found == handed_over_.end() ? -1 : found->second;
-  }
-  bool runs_all() const { return last_ == Phase::update; }
-
   const PlanImage& image_;
   const Graph& graph_;
   const Phase last_;
@@ -553,56 +462,14 @@ class Simulator {
   size_t cell_ = kMemoryAlignment;                   // bytes that are looked at together
   std::vector<Token> cells_, state_cells_;
   std::vector<Work> open_;  // runs beside
-  // An operand's bytes to a result, and the last moment of the step that does it.
-  std::map<std::pair<size_t, size_t>, int> handed_over_;
+  HandedOver handed_over_;
   std::vector<PlanFinding> findings_;
 };
 
 }  // namespace
 
-PlanImage::PlanImage(const Plan& plan)
-    : graph(&plan.graph()),
-      formats(plan.formats().begin(), plan.formats().end()),
-      results(plan.results().begin(), plan.results().end()),
-      bytes(plan.bytes()),
-      step_bytes(plan.step_bytes()),
-      step_bytes_bound(plan.step_bytes_bound()),
-      state_bytes(plan.state_bytes()),
-      peak_bytes(plan.peak_bytes()) {
-  for (size_t i = 0; i < graph->tensor_count(); ++i)
-    places.push_back(plan.place(TensorId{static_cast<int32_t>(i)}));
-  for (const PlanStep& step : plan.steps()) {
-    Step one;
-    one.roots = step.roots;
-    one.inlined = step.inlined;
-    one.phase = step.phase;
-    one.in_place = step.kernel->in_place;
-    one.workspace = step.workspace;
-    one.prepared = step.prepared;
-    one.prepared_bytes = step.task->prepared();
-    one.workspace_bytes = step.workspace_bytes() - (step.prepared && !step.merged ? one.prepared_bytes : 0);
-    if (step.preparation != nullptr) one.prepares = step.prepares;
-    one.live_until = step.live_until;
-    one.joins = step.merged_task != nullptr;
-    one.merged = step.merged;
-    steps.push_back(std::move(one));
-  }
-}
-
 std::vector<PlanFinding> simulate(const PlanImage& image, Phase last) { return Simulator(image, last).run(); }
 std::vector<PlanFinding> simulate(const Plan& plan, Phase last) { return simulate(PlanImage(plan), last); }
-
-bool has(const std::vector<PlanFinding>& findings, Fault fault) {
-  return std::any_of(findings.begin(), findings.end(),
-                     [&](const PlanFinding& one) { return one.fault == fault; });
-}
-
-std::string text_of(const std::vector<PlanFinding>& findings) {
-  constexpr size_t kMost = 20;
-  std::string text;
-  for (size_t i = 0; i < std::min(kMost, findings.size()); ++i) text += findings[i].text + "\n";
-  return text;
-}
 
 std::string faults_of(const Plan& plan) { return text_of(simulate(plan)); }
 

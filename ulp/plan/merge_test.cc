@@ -1,4 +1,5 @@
 // Two steps as one task: all that either of them needs is there at once.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -126,7 +127,7 @@ TEST(Merge, EveryStepIsInOnePair) {
   TensorId last = g.any("peak", {}, kShape);
   std::vector<std::pair<std::string, Traits>> list;
   for (int i = 0; i < 5; ++i) {
-    const std::string name = "n" + std::to_string(i);
+    const std::string name = fmt::format("n{}", i);
     last = g.any(name, {last}, kShape);
     list.push_back({name, {.in_place = true, .begins_pair = true, .ends_pair = true}});
   }
@@ -208,7 +209,7 @@ TEST(Merge, KeepsThePairsThatCostLeast) {
   TensorId last = g.any("start", {}, {16});
   std::vector<std::pair<std::string, Traits>> list;
   for (int i = 0; i < 4; ++i) {
-    const std::string name = "a" + std::to_string(i);
+    const std::string name = fmt::format("a{}", i);
     const TensorId first = g.any(name, {last}, {16 << i});
     last = g.any(name + "b", {first}, {16});
     list.push_back({name, {.begins_pair = true, .pair_workspace = i == 3 ? 5000u : 64u}});

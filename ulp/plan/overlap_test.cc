@@ -1,4 +1,5 @@
 // Steps that run beside others: until something needs what they write, or changes what they read.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -141,7 +142,7 @@ TEST(Overlap, NoMoreThanSixSteps) {
   GraphMaker g;
   const TensorId peak = g.any("peak", {}, kShape), x = g.any("beside", {peak}, kShape);
   TensorId last = peak;
-  for (int i = 0; i < 10; ++i) last = g.any("a" + std::to_string(i), {last}, kShape);
+  for (int i = 0; i < 10; ++i) last = g.any(fmt::format("a{}", i), {last}, kShape);
   g.any("reads", {x, last}, kShape);
   const MadeUpPlan plan(g.graph, beside());
   EXPECT_EQ(faults_of(*plan), "");
@@ -178,14 +179,14 @@ TEST(Overlap, ManyBesideEachOther) {
   std::vector<TensorId> all;
   std::vector<std::pair<std::string, Traits>> list;
   for (int i = 0; i < 5; ++i) {
-    const std::string name = "s" + std::to_string(i);
+    const std::string name = fmt::format("s{}", i);
     list.emplace_back(name, Traits{.side_stream = true, .workspace = static_cast<size_t>(1 + 63 * i)});
     all.push_back(g.any(name, {peak}, {i + 1}));
   }
   g.any("reads", all, kShape);
   const MadeUpPlan plan(g.graph, beside(list));
   EXPECT_EQ(faults_of(*plan), "");
-  for (int i = 0; i < 4; ++i) EXPECT_EQ(until(plan, "s" + std::to_string(i)), 6);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(until(plan, fmt::format("s{}", i)), 6);
   EXPECT_EQ(until(plan, "s4"), 0);
 }
 

@@ -1,6 +1,7 @@
 // What is stored, how long and where; what is computed inside others; and what a plan says of its memory.
 #include "ulp/plan/plan.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -75,8 +76,8 @@ TEST(Plan, OddSizesAreAligned) {
   GraphMaker g;
   std::vector<TensorId> all;
   for (int64_t n : {1, 2, 15, 16, 17, 63, 64, 65}) {
-    all.push_back(g.any("byte" + std::to_string(n), all, {n}, Kind::saved, Element::byte));
-    all.push_back(g.any("real" + std::to_string(n), all, {n}));
+    all.push_back(g.any(fmt::format("byte{}", n), all, {n}, Kind::saved, Element::byte));
+    all.push_back(g.any(fmt::format("real{}", n), all, {n}));
   }
   BackendTraits traits;
   traits.of = [](const Problem& problem) {
@@ -181,9 +182,9 @@ TEST(Plan, RunningStatisticsAndUpdatesComeManyToATask) {
   }
   g.phase = Phase::backward;
   std::vector<TensorId> grads;
-  for (int i = 0; i < 3; ++i) grads.push_back(g.any("g" + std::to_string(i), {x}, kShape, Kind::weight_grad));
+  for (int i = 0; i < 3; ++i) grads.push_back(g.any(fmt::format("g{}", i), {x}, kShape, Kind::weight_grad));
   g.phase = Phase::update;
-  for (size_t i = 0; i < 3; ++i) g.write(kUpdate, "u" + std::to_string(i), {grads[i]}, {weights[i]});
+  for (size_t i = 0; i < 3; ++i) g.write(kUpdate, fmt::format("u{}", i), {grads[i]}, {weights[i]});
   BackendTraits traits;
   traits.merges = true;
   const MadeUpPlan plan(g.graph, traits);

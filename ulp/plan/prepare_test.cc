@@ -1,5 +1,6 @@
 // What tasks make of state before their turn: for many at once, early where there is room, and never from a state that is not yet what
 // the task would find.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -37,9 +38,9 @@ TEST(Prepare, OnceForAllOfAPhase) {
   GraphMaker g;
   const TensorId w = g.state("w", kShape);
   TensorId last = g.any("start", {}, kShape);
-  for (int i = 0; i < 3; ++i) last = g.any("p" + std::to_string(i), {last, w}, kShape);
+  for (int i = 0; i < 3; ++i) last = g.any(fmt::format("p{}", i), {last, w}, kShape);
   g.phase = Phase::backward;
-  for (int i = 3; i < 5; ++i) last = g.any("p" + std::to_string(i), {last, w}, kShape);
+  for (int i = 3; i < 5; ++i) last = g.any(fmt::format("p{}", i), {last, w}, kShape);
   g.any("peak", {last}, kShape);
   const MadeUpPlan plan(g.graph, preparing());
   EXPECT_EQ(faults_of(*plan), "");
@@ -129,7 +130,7 @@ TEST(Prepare, TakesHardlyMoreMemory) {
     GraphMaker g;
     const TensorId w = g.state("w", kShape);
     TensorId last = g.any("start", {}, kShape);
-    for (int i = 0; i < 4; ++i) last = g.any("p" + std::to_string(i), {last, w}, kShape);
+    for (int i = 0; i < 4; ++i) last = g.any(fmt::format("p{}", i), {last, w}, kShape);
     PlanOptions options;
     options.tight = tight;
     const MadeUpPlan plan(g.graph, preparing(), options);

@@ -143,7 +143,7 @@ void try_graph(Random& random, const Graph& graph, std::vector<TensorFormat> for
 
 TEST(RandomPlan, MadeUpGraphsAreSound) {
   Seen seen;
-  for (uint64_t seed = 0; seed < 1500 && !testing::Test::HasFailure(); ++seed) {
+  for (uint64_t seed = 0; seed < 6000 && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     Random random(seed + 100000);
     const Graph graph = harness::random_made_up_graph(seed);
@@ -161,7 +161,7 @@ TEST(RandomPlan, MadeUpGraphsAreSound) {
 
 TEST(RandomPlan, TrainingGraphsAreSound) {
   Seen seen;
-  for (uint64_t seed = 0; seed < 200 && !testing::Test::HasFailure(); ++seed) {
+  for (uint64_t seed = 0; seed < 600 && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     Random random(seed);
     harness::GraphOptions graphs;
