@@ -301,7 +301,7 @@ TEST(Config, BadValuesAreRefusedWhereTheyStand) {
            {"batch", "0", "--batch is '0'; it must be a whole number from 1"},
            {"batch", "99999999999999999999", "it must be a whole number from 1"},
            {"grad_accum", "65537", "it must be a whole number from 1 to 65536"},
-           {"optimizer", "lion", "--optimizer: unknown optimizer 'lion'; known: sgd, adam, adamw"},
+           {"optimizer", "rmsprop", "--optimizer: unknown optimizer 'rmsprop'; known: sgd, adam, adamw"},
            {"lr", "-0.1", "--lr is '-0.1'"},
            {"lr", "1e-60", "--lr is '1e-60'"},  // 0 in fp32
            {"momentum", "1", "--momentum is '1'; it must be a number from 0, below 1, or auto"},
