@@ -1,4 +1,4 @@
-// The options of a training run on the command line: a flag for each row of the table in ulp/train/config.h, and
+// The options of a training run on the command line: a flag for each row of the table in ulp/run/config.h, and
 // --config FILE.
 #pragma once
 

@@ -3,10 +3,10 @@
 // weights likewise, the same bits from garbage in the workspace, nothing written past a buffer; and speed. Prints a line for each and
 // the number of failures; exits 1 if there are any.
 //
-// Gradients of weights are checked and timed after them (grad_check.h).
+// Gradients of weights are checked and timed after them (wgrad_check.h).
 //
 //   conv_igemm_check [--speed] [--few] [--half] [--every N]     what is right, or how long it takes; * is the tiling that plans take;
-//       few: only convolutions of few channels, which may be padded (conv_halo.h); half: only those in fp16, of which all are
+//       few: only convolutions of few channels, which may have halo tiles (conv_halo.h); half: only those in fp16, of which all are
 //       checked and none timed; every N: of the cases one in so many
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// What a backend is: for each operator a list of kernels, best first, the plain reference last. A kernel looks at a
+// What a backend is: for each operator a list of kernels, best first, one that takes anything last. A kernel looks at a
 // problem (shapes, storages, attributes; no data) and either says why it declines or makes a task, which
 // knows its workspace before it runs and allocates nothing while it runs.
 #pragma once

@@ -3,7 +3,7 @@
 // changes nothing.
 //
 // Three parts that know little of one another: diagnose() is a pure function of the records, find_remedies()
-// (ulp/train/remedies.h) weighs formats with a planner that it is given, and the texts print both.
+// (ulp/doctor/remedies.h) weighs formats with a planner that it is given, and the texts print both.
 #pragma once
 
 #include <cstdint>

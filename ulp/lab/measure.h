@@ -17,7 +17,7 @@ namespace ulp {
 
 enum class Measure : uint8_t {
   accuracy,  // the cost is 1 - test accuracy after the whole run, in the run's formats; nothing is promoted
-  gradient,  // the cost is the error in the gradient, see ulp/train/sensitivity.h
+  gradient,  // the cost is the error in the gradient, see ulp/run/sensitivity.h
 };
 
 struct ParetoOptions {

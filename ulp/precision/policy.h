@@ -72,7 +72,7 @@ struct PolicyOptions {
   bool keep_first_last = false;
   // For peak:BYTES; whoever can plan gives it.
   std::function<PeakUse(const Assignment&)> peak = {};
-  // For sensitivity:R without a file: by group, the error in the gradient (ulp/train/sensitivity.h) when it alone is low.
+  // For sensitivity:R without a file: by group, the error in the gradient (ulp/run/sensitivity.h) when it alone is low.
   std::function<std::vector<double>()> sensitivities = {};
 };
 

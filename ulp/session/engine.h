@@ -119,7 +119,7 @@ class Engine {
   enum class Known : uint8_t {
     nothing,
     accepts,              // every step
-    accepts_no_overflow,  // every step but those with gradients_overflowed (scaling.h)
+    accepts_no_overflow,  // every step but those with gradients_overflowed (ulp/run/scaling.h)
   };
 
   // One step: the gradient of the mean loss over the examples and, unless the verdict rejects it,
