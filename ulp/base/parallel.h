@@ -6,7 +6,8 @@
 
 namespace ulp {
 
-// Threads that loops may use, at least 1. From the start: OMP_NUM_THREADS, else the processors available.
+// Threads that loops may use, at least 1. From the start: the processors available, or with OpenMP what
+// OMP_NUM_THREADS says.
 int thread_count();
 void set_thread_count(int threads);
 

@@ -44,6 +44,7 @@ class Finder {
       for (const TensorId in : graph_.nodes()[i].in) readers_[at(fusion_.root[at(in)])].push_back(i);
     }
     for (size_t i = 0; i < graph_.node_count(); ++i) {
+      if (fusion_.absorbed[i]) continue;  // a view writes nothing
       for (const TensorId out : graph_.nodes()[i].out) writers_[at(fusion_.root[at(out)])].push_back(i);
     }
     for (size_t i = 0; i < graph_.node_count(); ++i) {

@@ -103,7 +103,7 @@ constexpr ConfigRule kPositive = {"a finite number above 0", positive};
 constexpr ConfigRule kNotNegative = {"a finite number from 0", from_zero};
 constexpr ConfigRule kFraction = {"a number from 0, below 1", fraction};
 
-// "0.1 for sgd, 0.001 for adam and adamw": a default of every optimizer that has one.
+// "0.1 for sgd; 0.001 for adam, adamw": a default of every optimizer that has one.
 std::string of_optimizers(double OptimizerTraits::*what) {
   std::vector<std::pair<double, std::string>> found;
   Optimizers::for_each([&]<typename Op>() {

@@ -64,9 +64,9 @@ class Observer {
     (void)step;
   }
   virtual void on_done(const DoneReport&) {}
-  // Anything else worth a line.
   // Once, where the loss or the loss scale shows that the run goes wrong; what is known of it lies in the folder.
   virtual void on_trouble(const std::string& folder) { (void)folder; }
+  // Anything else worth a line.
   virtual void on_note(const std::string& text) { (void)text; }
 };
 

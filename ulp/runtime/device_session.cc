@@ -90,7 +90,8 @@ void Remote::set_filler(Filler filler) {
 }
 
 void Remote::set_found_inf(std::unique_ptr<Task> judge) {
-  if (judge != nullptr && judge->workspace() > 0) throw std::logic_error("a judge has no workspace");
+  if (judge != nullptr && judge->workspace() > 0)
+    throw std::logic_error("the found_inf task has no workspace");
   recordings_.clear();
   found_inf_ = std::move(judge);
 }

@@ -131,7 +131,7 @@ void Executor::run(const StepState& state, Phase first, Phase last) {
 }
 
 void Executor::run_checked(const StepState& state) {
-  if (!checked_) throw std::logic_error("nothing on the device judges this plan's steps");
+  if (!checked_) throw std::logic_error("nothing on the device checks the gradients of this plan");
   run_remote(state, Phase::forward, Phase::update, true);
 }
 

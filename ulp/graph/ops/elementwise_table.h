@@ -5,7 +5,7 @@
 // sign, which a format without NaN keeps, would else depend on the processor. A value that is only passed on keeps its bits.
 // Conditions are masks on patterns and arithmetic stays outside of them, so that a loop becomes vector code.
 //
-// This header includes no standard header: device compilers that have none read it too.
+// This header uses the language and <cstdint> alone, so that any device compiler can read it.
 #pragma once
 
 #include "ulp/base/device.h"

@@ -111,7 +111,7 @@ OptimizerConstants constants(const Optimizer& optimizer) {
   std::visit(
       [&](const auto& op) {
         static_assert(std::is_trivially_copyable_v<std::remove_cvref_t<decltype(op)>> &&
-                      alignof(decltype(op)) <= 8);
+                      alignof(decltype(op)) <= alignof(OptimizerConstants));
         std::memcpy(made.bytes, &op, sizeof(op));
       },
       optimizer);
