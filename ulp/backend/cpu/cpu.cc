@@ -5,7 +5,7 @@
 #include "ulp/backend/cpu/fused_elementwise.h"
 #include "ulp/backend/cpu/narrow.h"
 #include "ulp/backend/cpu/onednn.h"
-#include "ulp/backend/cpu/update.h"
+#include "ulp/backend/cpu/optimizer/update.h"
 #include "ulp/backend/ref/reference.h"
 
 namespace ulp {

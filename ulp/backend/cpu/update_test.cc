@@ -1,5 +1,5 @@
 // Optimizer steps and sums of squares against the reference, bit by bit.
-#include "ulp/backend/cpu/update.h"
+#include "ulp/backend/cpu/optimizer/update.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

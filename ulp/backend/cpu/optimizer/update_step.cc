@@ -1,4 +1,4 @@
-#include "ulp/backend/cpu/update_step.h"
+#include "ulp/backend/cpu/optimizer/update_step.h"
 
 #include <algorithm>
 #include <cstring>

@@ -9,8 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ulp/backend/cpu/step_codes.h"
-#include "ulp/backend/cpu/step_loops.h"
+#include "ulp/backend/cpu/optimizer/step_codes.h"
+#include "ulp/backend/cpu/optimizer/step_loops.h"
 #include "ulp/numeric/stats.h"
 #include "ulp/optim/optimizer.h"
 #include "ulp/optim/rule.h"

@@ -3,11 +3,11 @@
 #include <cmath>
 #include <cstring>
 
-#include "ulp/backend/cpu/step_loops.h"
+#include "ulp/backend/cpu/optimizer/step_loops.h"
 #include "ulp/numeric/split.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "ulp/backend/cpu/rule_loops.cc"
+#define HWY_TARGET_INCLUDE "ulp/backend/cpu/optimizer/rule_loops.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 

@@ -1,10 +1,10 @@
 // All parameters are divided into pieces of one size, which the threads share, however small or
 // large the tensors are.
-#include "ulp/backend/cpu/update.h"
+#include "ulp/backend/cpu/optimizer/update.h"
 
 #include <algorithm>
 
-#include "ulp/backend/cpu/update_step.h"
+#include "ulp/backend/cpu/optimizer/update_step.h"
 #include "ulp/base/parallel.h"
 
 namespace ulp {

@@ -1,4 +1,4 @@
-#include "ulp/backend/cpu/fused_loops.h"
+#include "ulp/backend/cpu/optimizer/fused_loops.h"
 
 #include <bit>
 #include <cstring>
@@ -8,7 +8,7 @@
 #include "ulp/numeric/split.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "ulp/backend/cpu/fused_loops.cc"
+#define HWY_TARGET_INCLUDE "ulp/backend/cpu/optimizer/fused_loops.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 

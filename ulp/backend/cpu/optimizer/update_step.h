@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "ulp/backend/access.h"
-#include "ulp/backend/cpu/fused_loops.h"
-#include "ulp/backend/cpu/step_loops.h"
+#include "ulp/backend/cpu/optimizer/fused_loops.h"
+#include "ulp/backend/cpu/optimizer/step_loops.h"
 #include "ulp/backend/update.h"
 
 namespace ulp {

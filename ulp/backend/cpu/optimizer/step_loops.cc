@@ -1,7 +1,7 @@
 // The optimizers' decreases, and small loops. Loops are functions of their own into which
 // everything is inlined: otherwise the compiler exceeds its limit for the growth of a function and
 // does not vectorise.
-#include "ulp/backend/cpu/step_loops.h"
+#include "ulp/backend/cpu/optimizer/step_loops.h"
 
 #include <cstring>
 #include <variant>
@@ -9,7 +9,7 @@
 #include "ulp/numeric/bitpack.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "ulp/backend/cpu/step_loops.cc"
+#define HWY_TARGET_INCLUDE "ulp/backend/cpu/optimizer/step_loops.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 

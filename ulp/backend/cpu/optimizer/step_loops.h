@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ulp/backend/cpu/step_codes.h"
+#include "ulp/backend/cpu/optimizer/step_codes.h"
 #include "ulp/numeric/nearest.h"
 #include "ulp/numeric/stats.h"
 #include "ulp/optim/optimizer.h"
