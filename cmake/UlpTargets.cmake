@@ -17,6 +17,12 @@ if(ULP_SANITIZE)
   target_link_options(ulp_flags INTERFACE -fsanitize=${ULP_SANITIZE})
 endif()
 
+# ulp_sources(variable): all sources of this folder but tests. For folders where each new thing is a new source.
+macro(ulp_sources variable)
+  file(GLOB ${variable} CONFIGURE_DEPENDS *.cc)
+  list(FILTER ${variable} EXCLUDE REGEX "_test\\.cc$")
+endmacro()
+
 # ulp_library(name SOURCES ... DEPS ...): the target of folder ulp/<name>; slashes in it become underscores.
 function(ulp_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})

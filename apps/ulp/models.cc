@@ -12,14 +12,6 @@ namespace ulp {
 namespace {
 
 // At width 1, for its own input and ten classes.
-size_t parameters(const ModelInfo& info) {
-  ModelRequest request;
-  request.name = info.name;
-  request.batch = 1;
-  request.image = info.image;
-  return build_classifier(request, Mode::inference).graph.parameters();
-}
-
 std::string input_text(const ModelInfo& info) {
   return fmt::format("{}x{}x{}", info.image.channels, info.image.height, info.image.width);
 }
@@ -31,7 +23,7 @@ void models_command(bool json) {
     if (json) {
       list.push_back({{"name", info.name},
                       {"about", info.about},
-                      {"parameters", parameters(info)},
+                      {"parameters", info.parameters},
                       {"input", input_text(info)},
                       {"min_side", info.min_side},
                       {"widths", std::vector<double>(info.widths.begin(), info.widths.end())}});
@@ -39,7 +31,7 @@ void models_command(bool json) {
     }
     const std::string widths = info.widths.empty() ? fmt::format("up to {}", kMaxWidth)
                                                    : fmt::format("{}", fmt::join(info.widths, " "));
-    fmt::print("{:<14}{:>12}{:>10}  {:<20}{}\n", info.name, parameters(info), input_text(info), widths,
+    fmt::print("{:<14}{:>12}{:>10}  {:<20}{}\n", info.name, info.parameters, input_text(info), widths,
                info.about);
   }
   if (json) {

@@ -5,8 +5,9 @@
 #include "ulp/models/nets.h"
 
 namespace ulp {
+namespace {
 
-TensorId lenet(Builder& b, TensorId x, const ModelRequest& request) {
+TensorId build(Builder& b, TensorId x, const ModelRequest& request) {
   const auto wide = [&](int64_t v) { return rounded_channels(v, request.width); };
   x = relu(b, "relu1", conv2d(b, "conv1", x, {.out = wide(6), .kernel = 5, .bias = true}));
   x = max_pool(b, "maxpool1", x, {.kernel = 2});
@@ -17,5 +18,14 @@ TensorId lenet(Builder& b, TensorId x, const ModelRequest& request) {
   x = relu(b, "relu4", linear(b, "fc2", x, {.out = wide(84)}));
   return linear(b, "fc3", x, {.out = request.classes});
 }
+
+}  // namespace
+
+constinit const ModelInfo lenet_model = {.name = "lenet",
+                                         .about = "two convolutions and three linear layers",
+                                         .image = kGrey,
+                                         .min_side = 16,
+                                         .parameters = 61706,
+                                         .build = build};
 
 }  // namespace ulp

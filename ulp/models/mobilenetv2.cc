@@ -32,9 +32,7 @@ TensorId block(Builder& b, const std::string& name, TensorId x, int64_t expansio
   return add(b, name + ".add", y, x);
 }
 
-}  // namespace
-
-TensorId mobilenetv2(Builder& b, TensorId x, const ModelRequest& request) {
+TensorId build(Builder& b, TensorId x, const ModelRequest& request) {
   const double width = request.width;
   x = conv2d(b, "conv1", x, {.out = scaled_channels(32, width), .kernel = 3, .padding = 1});
   x = relu(b, "relu1", batch_norm(b, "bn1", x));
@@ -52,5 +50,14 @@ TensorId mobilenetv2(Builder& b, TensorId x, const ModelRequest& request) {
   return linear(b, "fc", x,
                 {.out = request.classes, .init = Init::normal(0.01f), .bias_init = Init::constant(0)});
 }
+
+}  // namespace
+
+constinit const ModelInfo mobilenetv2_model = {.name = "mobilenetv2",
+                                               .about = "inverted residuals around depthwise convolutions",
+                                               .image = kColour,
+                                               .min_side = 32,
+                                               .parameters = 2296922,
+                                               .build = build};
 
 }  // namespace ulp

@@ -1,6 +1,7 @@
 #include "ulp/models/model.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <vector>
 
@@ -10,44 +11,6 @@
 
 namespace ulp {
 namespace {
-
-constexpr ImageSize kColour{3, 32, 32}, kGrey{1, 32, 32};
-
-template <int Blocks>
-TensorId cifar_net(Builder& b, TensorId x, const ModelRequest& request) {
-  return cifar_resnet(b, x, request, Blocks);
-}
-
-TensorId resnet18(Builder& b, TensorId x, const ModelRequest& request) {
-  return imagenet_resnet(b, x, request, {2, 2, 2, 2}, false);
-}
-
-TensorId resnet34(Builder& b, TensorId x, const ModelRequest& request) {
-  return imagenet_resnet(b, x, request, {3, 4, 6, 3}, false);
-}
-
-TensorId resnet50(Builder& b, TensorId x, const ModelRequest& request) {
-  return imagenet_resnet(b, x, request, {3, 4, 6, 3}, true);
-}
-
-const std::array kModels = {
-    ModelInfo{
-        "resnet8", "residual net of 16, 32, 64 channels, 1 block a stage", kColour, 8, {}, cifar_net<1>},
-    ModelInfo{"resnet20", "the same with 3 blocks a stage", kColour, 8, {}, cifar_net<3>},
-    ModelInfo{"resnet32", "the same with 5 blocks a stage", kColour, 8, {}, cifar_net<5>},
-    ModelInfo{"resnet44", "the same with 7 blocks a stage", kColour, 8, {}, cifar_net<7>},
-    ModelInfo{"resnet56", "the same with 9 blocks a stage", kColour, 8, {}, cifar_net<9>},
-    ModelInfo{
-        "resnet18", "residual net of 64 to 512 channels, 2 basic blocks a stage", kColour, 32, {}, resnet18},
-    ModelInfo{"resnet34", "the same with 3, 4, 6, 3 basic blocks", kColour, 32, {}, resnet34},
-    ModelInfo{"resnet50", "the same with 3, 4, 6, 3 bottleneck blocks", kColour, 32, {}, resnet50},
-    ModelInfo{
-        "mobilenetv2", "inverted residuals around depthwise convolutions", kColour, 32, {}, mobilenetv2},
-    ModelInfo{"shufflenetv2", "halves of the channels, shuffled", kColour, 32, kTableWidths, shufflenetv2},
-    ModelInfo{"squeezenet", "fire modules, no linear layer", kColour, 32, kTableWidths, squeezenet},
-    ModelInfo{"lenet", "two convolutions and three linear layers", kGrey, 16, {}, lenet},
-    ModelInfo{"mlp", "linear layers to 256 and 128, then the classes", kGrey, 1, {}, mlp},
-};
 
 void check_width(const ModelInfo& info, double width) {
   if (!info.widths.empty()) {
@@ -73,14 +36,17 @@ void check(const ModelInfo& info, const ModelRequest& request) {
 
 }  // namespace
 
-std::span<const ModelInfo> models() { return kModels; }
+std::span<const ModelInfo> models() {
+  static const std::array rows = all_models();
+  return rows;
+}
 
 const ModelInfo& find_model(std::string_view name) {
-  for (const ModelInfo& info : kModels) {
+  for (const ModelInfo& info : models()) {
     if (info.name == name) return info;
   }
   std::vector<std::string_view> known;
-  for (const ModelInfo& info : kModels) known.push_back(info.name);
+  for (const ModelInfo& info : models()) known.push_back(info.name);
   fail("models", "unknown model '{}': known are {}", name, fmt::join(known, ", "));
 }
 

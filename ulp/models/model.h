@@ -37,6 +37,7 @@ struct ModelInfo {
   ImageSize image = {};                 // what it was made for, and its default
   int64_t min_side = 1;                 // of images
   std::span<const double> widths = {};  // the ones there are; none: all above 0 up to kMaxWidth
+  size_t parameters = 0;                // at width 1, for `image` and 10 classes
   // From images (n,h,w,c) to scores (n, classes). The request has been checked.
   TensorId (*build)(Builder& b, TensorId images, const ModelRequest& request) = nullptr;
 };

@@ -57,6 +57,14 @@ TEST(Models, ChannelsFollowTheRule) {
   EXPECT_EQ(rounded_channels(6, 0.01), 1);
 }
 
+// The counts that are usually quoted for these nets stand in the rows.
+TEST(Models, RowsHaveTheirParameters) {
+  for (const ModelInfo& info : models()) {
+    const ModelRequest request{.name = std::string(info.name), .batch = 2, .image = info.image};
+    EXPECT_EQ(build_classifier(request, Mode::training).graph.parameters(), info.parameters) << info.name;
+  }
+}
+
 // With c channels in the first stage: 3x3 convolutions and their norms, n blocks a stage, 1x1 shortcuts
 // twice.
 size_t cifar_count(size_t n, double width, size_t in, size_t classes) {
@@ -71,7 +79,6 @@ size_t cifar_count(size_t n, double width, size_t in, size_t classes) {
 }
 
 TEST(Models, CifarResnetsHaveTheirParameters) {
-  EXPECT_EQ(parameters("resnet20"), 272474u);
   const std::map<std::string, size_t> nets = {
       {"resnet8", 1}, {"resnet20", 3}, {"resnet32", 5}, {"resnet44", 7}, {"resnet56", 9}};
   for (const auto& [name, n] : nets) {
@@ -99,10 +106,6 @@ size_t resnet_count(std::array<size_t, 4> blocks, bool bottleneck, double width,
 }
 
 TEST(Models, ResnetsHaveTheirParameters) {
-  // As usually quoted for these nets on CIFAR-10.
-  EXPECT_EQ(parameters("resnet18"), 11173962u);
-  EXPECT_EQ(parameters("resnet34"), 21282122u);
-  EXPECT_EQ(parameters("resnet50"), 23520842u);
   for (const double width : {0.1, 0.25, 0.5, 1.0, 1.5}) {
     EXPECT_EQ(parameters("resnet18", width), resnet_count({2, 2, 2, 2}, false, width, 3, 10)) << width;
     EXPECT_EQ(parameters("resnet34", width), resnet_count({3, 4, 6, 3}, false, width, 3, 10)) << width;
@@ -130,7 +133,6 @@ size_t mobilenet_count(double width, size_t in, size_t classes) {
 }
 
 TEST(Models, MobilenetHasItsParameters) {
-  EXPECT_EQ(parameters("mobilenetv2"), 2296922u);
   for (const double width : {0.1, 0.25, 0.5, 1.0, 1.4}) {
     EXPECT_EQ(parameters("mobilenetv2", width), mobilenet_count(width, 3, 10)) << width;
   }
@@ -152,7 +154,6 @@ size_t shufflenet_count(std::array<size_t, 3> stages, size_t in, size_t classes)
 }
 
 TEST(Models, ShufflenetHasItsParameters) {
-  EXPECT_EQ(parameters("shufflenetv2", 1), 1263854u);
   EXPECT_EQ(parameters("shufflenetv2", 1), shufflenet_count({116, 232, 464}, 3, 10));
   EXPECT_EQ(parameters("shufflenetv2", 0.5), shufflenet_count({56, 112, 224}, 3, 10));
   EXPECT_EQ(parameters("shufflenetv2", 0.25), shufflenet_count({28, 56, 112}, 3, 10));
@@ -222,7 +223,6 @@ TEST(Models, LenetAndMlpHaveTheirParameters) {
     return linear_count(25 * in, a) + linear_count(25 * a, c) + linear_count(map * map * c, f) +
            linear_count(f, g) + linear_count(g, classes);
   };
-  EXPECT_EQ(parameters("lenet", 1, 1), 61706u);  // the figure of the textbooks
   EXPECT_EQ(parameters("lenet"), lenet_count(3, 6, 16, 120, 84, 10, 5));
   EXPECT_EQ(parameters("lenet", 2, 1, 100), lenet_count(1, 12, 32, 240, 168, 100, 5));
   EXPECT_EQ(parameters("lenet", 0.25), lenet_count(3, 2, 4, 30, 21, 10, 5));

@@ -1,4 +1,4 @@
-// Private to the folder: the bodies of the models, and what they share.
+// Private to the folder: the list of models, and what they share.
 #pragma once
 
 #include <array>
@@ -8,6 +8,20 @@
 #include "ulp/models/model.h"
 
 namespace ulp {
+
+// The rows of the table. Each is defined in a source of this folder.
+extern const ModelInfo resnet8_model, resnet20_model, resnet32_model, resnet44_model, resnet56_model,
+    resnet18_model, resnet34_model, resnet50_model, mobilenetv2_model, shufflenetv2_model, squeezenet_model,
+    lenet_model, mlp_model;
+
+// In the order of `ulp models`.
+inline auto all_models() {
+  return std::array{resnet8_model,    resnet20_model, resnet32_model, resnet44_model,    resnet56_model,
+                    resnet18_model,   resnet34_model, resnet50_model, mobilenetv2_model, shufflenetv2_model,
+                    squeezenet_model, lenet_model,    mlp_model};
+}
+
+inline constexpr ImageSize kColour{3, 32, 32}, kGrey{1, 32, 32};
 
 // The papers' rule for channels: v rounded to the nearest multiple of q (halves up), at least q, and one q
 // more where that fell below 0.9 v.
@@ -25,14 +39,5 @@ size_t table_row(double width);
 // "avgpool", windows of 4x4 side by side. Throws an Error unless they cover the map; with `single` there must
 // be only one.
 TensorId average_4x4(Builder& b, TensorId x, const ModelRequest& request, bool single = false);
-
-TensorId cifar_resnet(Builder& b, TensorId x, const ModelRequest& request, int blocks);
-TensorId imagenet_resnet(Builder& b, TensorId x, const ModelRequest& request, std::array<int, 4> blocks,
-                         bool bottleneck);
-TensorId mobilenetv2(Builder& b, TensorId x, const ModelRequest& request);
-TensorId shufflenetv2(Builder& b, TensorId x, const ModelRequest& request);
-TensorId squeezenet(Builder& b, TensorId x, const ModelRequest& request);
-TensorId lenet(Builder& b, TensorId x, const ModelRequest& request);
-TensorId mlp(Builder& b, TensorId x, const ModelRequest& request);
 
 }  // namespace ulp

@@ -56,25 +56,61 @@ TensorId stages(Builder& b, TensorId x, std::span<const int64_t> planes, std::sp
   return x;
 }
 
-}  // namespace
-
-TensorId cifar_resnet(Builder& b, TensorId x, const ModelRequest& request, int blocks) {
+// Three stages.
+template <int Blocks>
+TensorId cifar_resnet(Builder& b, TensorId x, const ModelRequest& request) {
   const std::array planes = {scaled_channels(16, request.width), scaled_channels(32, request.width),
                              scaled_channels(64, request.width)};
   x = stem(b, x, planes[0]);
-  x = stages(b, x, planes, std::array{blocks, blocks, blocks}, basic_block);
+  x = stages(b, x, planes, std::array{Blocks, Blocks, Blocks}, basic_block);
   x = global_average(b, "avgpool", x);
   return linear(b, "fc", x, {.out = request.classes});
 }
 
-TensorId imagenet_resnet(Builder& b, TensorId x, const ModelRequest& request, std::array<int, 4> blocks,
-                         bool bottleneck) {
+// Four stages.
+template <decltype(basic_block)& Block, int... Blocks>
+TensorId imagenet_resnet(Builder& b, TensorId x, const ModelRequest& request) {
   const std::array planes = {scaled_channels(64, request.width), scaled_channels(128, request.width),
                              scaled_channels(256, request.width), scaled_channels(512, request.width)};
   x = stem(b, x, planes[0]);
-  x = stages(b, x, planes, blocks, bottleneck ? bottleneck_block : basic_block);
+  x = stages(b, x, planes, std::array{Blocks...}, Block);
   x = flatten(b, "flatten", average_4x4(b, x, request));
   return linear(b, "fc", x, {.out = request.classes});
 }
+
+template <int Blocks>
+constexpr ModelInfo cifar_row(std::string_view name, std::string_view about, size_t parameters) {
+  return {.name = name,
+          .about = about,
+          .image = kColour,
+          .min_side = 8,
+          .parameters = parameters,
+          .build = cifar_resnet<Blocks>};
+}
+
+template <decltype(basic_block)& Block, int... Blocks>
+constexpr ModelInfo imagenet_row(std::string_view name, std::string_view about, size_t parameters) {
+  return {.name = name,
+          .about = about,
+          .image = kColour,
+          .min_side = 32,
+          .parameters = parameters,
+          .build = imagenet_resnet<Block, Blocks...>};
+}
+
+}  // namespace
+
+constinit const ModelInfo resnet8_model =
+    cifar_row<1>("resnet8", "residual net of 16, 32, 64 channels, 1 block a stage", 78042);
+constinit const ModelInfo resnet20_model = cifar_row<3>("resnet20", "the same with 3 blocks a stage", 272474);
+constinit const ModelInfo resnet32_model = cifar_row<5>("resnet32", "the same with 5 blocks a stage", 466906);
+constinit const ModelInfo resnet44_model = cifar_row<7>("resnet44", "the same with 7 blocks a stage", 661338);
+constinit const ModelInfo resnet56_model = cifar_row<9>("resnet56", "the same with 9 blocks a stage", 855770);
+constinit const ModelInfo resnet18_model = imagenet_row<basic_block, 2, 2, 2, 2>(
+    "resnet18", "residual net of 64 to 512 channels, 2 basic blocks a stage", 11173962);
+constinit const ModelInfo resnet34_model =
+    imagenet_row<basic_block, 3, 4, 6, 3>("resnet34", "the same with 3, 4, 6, 3 basic blocks", 21282122);
+constinit const ModelInfo resnet50_model = imagenet_row<bottleneck_block, 3, 4, 6, 3>(
+    "resnet50", "the same with 3, 4, 6, 3 bottleneck blocks", 23520842);
 
 }  // namespace ulp

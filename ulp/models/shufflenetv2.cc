@@ -47,9 +47,7 @@ TensorId down_block(Builder& b, const std::string& name, TensorId x, int64_t out
   return join(b, name, left, right);
 }
 
-}  // namespace
-
-TensorId shufflenetv2(Builder& b, TensorId x, const ModelRequest& request) {
+TensorId build(Builder& b, TensorId x, const ModelRequest& request) {
   const auto& channels = kChannels[table_row(request.width)];
   x = relu(b, "relu1", batch_norm(b, "bn1", conv2d(b, "conv1", x, {.out = 24, .kernel = 3, .padding = 1})));
   for (size_t stage = 0; stage < 3; ++stage) {
@@ -61,5 +59,15 @@ TensorId shufflenetv2(Builder& b, TensorId x, const ModelRequest& request) {
   x = flatten(b, "flatten", average_4x4(b, x, request));
   return linear(b, "fc", x, {.out = request.classes});
 }
+
+}  // namespace
+
+constinit const ModelInfo shufflenetv2_model = {.name = "shufflenetv2",
+                                                .about = "halves of the channels, shuffled",
+                                                .image = kColour,
+                                                .min_side = 32,
+                                                .widths = kTableWidths,
+                                                .parameters = 1263854,
+                                                .build = build};
 
 }  // namespace ulp

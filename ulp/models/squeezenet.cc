@@ -43,10 +43,8 @@ TensorId fire(Builder& b, const std::string& name, TensorId x, const Fire& f) {
   return relu(b, name + ".relu2", concat(b, name + ".concat", {narrow, broad}));
 }
 
-}  // namespace
-
 // The fires are numbered as in the paper, where convolution 1 and 10 stand around fires 2 to 9.
-TensorId squeezenet(Builder& b, TensorId x, const ModelRequest& request) {
+TensorId build(Builder& b, TensorId x, const ModelRequest& request) {
   const Row& row = kRows[table_row(request.width)];
   x = relu(b, "relu1", batch_norm(b, "bn1", conv(b, "conv1", x, row.stem, 3)));
   x = max_pool(b, "maxpool1", x, {.kernel = 2});
@@ -58,5 +56,15 @@ TensorId squeezenet(Builder& b, TensorId x, const ModelRequest& request) {
   x = conv(b, "conv10", x, request.classes, 1);
   return flatten(b, "flatten", average_4x4(b, x, request, true));
 }
+
+}  // namespace
+
+constinit const ModelInfo squeezenet_model = {.name = "squeezenet",
+                                              .about = "fire modules, no linear layer",
+                                              .image = kColour,
+                                              .min_side = 32,
+                                              .widths = kTableWidths,
+                                              .parameters = 734986,
+                                              .build = build};
 
 }  // namespace ulp
