@@ -16,6 +16,7 @@
 #include "bench/timing.h"
 #include "ulp/backend/cpu/cpu.h"
 #include "ulp/backend/update.h"
+#include "ulp/base/error.h"
 #include "ulp/base/parallel.h"
 #include "ulp/base/philox.h"
 #include "ulp/graph/ops.h"
@@ -98,14 +99,20 @@ struct Case {
   }
 };
 
+// None where the rule is not for the format.
 std::unique_ptr<Case> make_case(Pool& pool, int64_t n, const OptimizerConfig& config,
-                                const std::string& weight, const std::string& rule) {
+                                const std::string& weight, const UpdateRule& rule) {
+  Storage stored;
+  try {
+    stored = stored_weight(rule, parse_storage(weight));
+  } catch (const Error&) {
+    return nullptr;
+  }
   auto made = std::make_unique<Case>();
   made->optimizer =
       config.kind == OptimizerKind::sgd ? "sgd+momentum" : std::string(optimizer_name(config.kind));
   made->weight = weight;
-  made->rule = rule;
-  const UpdateRule parsed = parse_update_rule(rule);
+  made->rule = update_rule_text(rule);
   Graph& graph = made->graph;
   TensorInfo info;
   info.name = "weight";
@@ -115,8 +122,7 @@ std::unique_ptr<Case> make_case(Pool& pool, int64_t n, const OptimizerConfig& co
   info.name = "grad";
   info.kind = Kind::weight_grad;
   graph.edit(id).grad = graph.add_tensor(info);
-  add_updates(graph, update_spec(ParameterUpdate{config, parsed.compensated(), parsed.stochastic()}));
-  const Storage stored = stored_weight(parsed, parse_storage(weight));
+  add_updates(graph, update_spec(ParameterUpdate{config, rule.compensated(), rule.stochastic()}));
   const Storage beside = parse_storage(weight == "fp32" ? "fp32" : "bf16");
   for (const TensorInfo& tensor : graph.tensors()) {
     const std::string role = tensor.name.substr(tensor.name.rfind('.') + 1);
@@ -149,13 +155,10 @@ void measure(int64_t millions, int rounds) {
   Pool pool;
   std::vector<std::unique_ptr<Case>> cases;
   for (const OptimizerConfig& config : {adamw, sgd}) {
-    cases.push_back(make_case(pool, n, config, "fp32", "master"));
+    cases.push_back(make_case(pool, n, config, "fp32", {}));
     for (const char* weight : {"bf16", "fp16"}) {
-      for (const char* rule :
-           {"plain", "stochastic", "kahan", "stochastic+kahan", "extra:8", "extra:16", "extra:8:sr"}) {
-        if (std::string_view(weight) == "fp16" && std::string_view(rule) == "extra:16")
-          continue;  // 13 at most
-        cases.push_back(make_case(pool, n, config, weight, rule));
+      for (const UpdateRule& rule : update_rules()) {
+        if (auto made = make_case(pool, n, config, weight, rule)) cases.push_back(std::move(made));
       }
     }
   }

@@ -69,8 +69,6 @@ std::string update_summary(const EngineOptions& options, const Engine& engine) {
 }
 
 std::string update_table(const EngineOptions& options) {
-  constexpr const char* kRules[] = {"master",  "plain",   "stochastic", "kahan",   "stochastic+kahan",
-                                    "extra:4", "extra:8", "extra:8:sr", "extra:16"};
   constexpr const char* kStates[] = {"fp32", "bf16", "8bit"};
   const bool has_state = !optimizer_states(make_optimizer(options.optimizer)).empty();
   std::string text = fmt::format(
@@ -79,13 +77,13 @@ std::string update_table(const EngineOptions& options) {
       optimizer_name(options.optimizer.kind), "rule");
   for (const char* state : kStates) text += fmt::format("{:>8}", state);
   text += '\n';
-  for (const char* rule : kRules) {
-    text += fmt::format("{:<20}", rule);
+  for (const UpdateRule& rule : update_rules()) {
+    text += fmt::format("{:<20}", update_rule_text(rule));
     for (const char* state : kStates) {
       EngineOptions other = options;
       UpdateOptions& updates = other.precision.updates;
-      updates = {.rule = parse_update_rule(rule), .state = parse_state_format(state)};
-      if (updates.rule.kind != UpdateRule::Kind::master) updates.weight = parse_weight_format("bf16");
+      updates = {.rule = rule, .state = parse_state_format(state)};
+      if (rule.kind != UpdateRule::Kind::master) updates.weight = parse_weight_format("bf16");
       const bool possible = !has_state || !optimizer_traits(options.optimizer.kind).only_grows ||
                             std::string_view(state) != "8bit";
       text +=

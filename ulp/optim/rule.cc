@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <charconv>
+#include <iterator>
 #include <optional>
 
 #include "ulp/base/error.h"
@@ -13,17 +16,22 @@ namespace {
 
 using Kind = UpdateRule::Kind;
 
-struct RuleName {
-  std::string_view name;
+// A form with an N stands for a rule of each number; `shown` are those that tables show.
+struct RuleRow {
   Kind kind;
+  std::string_view form, about = {};
+  std::array<int, 3> shown = {};
+
+  bool takes() const { return form.find('N') != form.npos; }
 };
-constexpr RuleName kRules[] = {{"master", Kind::master},
-                               {"plain", Kind::plain},
-                               {"stochastic", Kind::stochastic},
-                               {"kahan", Kind::kahan},
-                               {"stochastic+kahan", Kind::stochastic_kahan}};
-constexpr std::string_view kForms =
-    "master, plain, stochastic, kahan, stochastic+kahan, extra:N, extra:N:sr (N more bits, such as extra:8)";
+constexpr RuleRow kRules[] = {
+    {Kind::master, "master", " (fp32 weights)"},
+    {Kind::plain, "plain", " (nearest rounding)"},
+    {Kind::stochastic, "stochastic"},
+    {Kind::kahan, "kahan"},
+    {Kind::stochastic_kahan, "stochastic+kahan"},
+    {Kind::extra, "extra:N", " (N more bits beside the weight, such as extra:8)", {4, 8, 16}},
+    {Kind::extra_stochastic, "extra:N:sr", "", {8}}};
 
 std::optional<int> number(std::string_view text) {
   int value = 0;
@@ -35,28 +43,45 @@ std::optional<int> number(std::string_view text) {
 }  // namespace
 
 UpdateRule parse_update_rule(std::string_view text) {
-  for (const RuleName& row : kRules) {
-    if (row.name == text) return {row.kind, 0};
-  }
-  if (text.starts_with("extra:")) {
-    std::string_view rest = text.substr(6);
-    UpdateRule rule{Kind::extra, 0};
-    if (rest.ends_with(":sr")) {
-      rule.kind = Kind::extra_stochastic;
-      rest.remove_suffix(3);
+  for (const RuleRow& row : kRules) {
+    const size_t n = row.form.find('N');
+    if (!row.takes()) {
+      if (row.form == text) return {row.kind, 0};
+      continue;
     }
-    const std::optional<int> extra = number(rest);
-    if (extra && *extra >= 0 && *extra <= 16) return {rule.kind, *extra};
+    const std::string_view before = row.form.substr(0, n), after = row.form.substr(n + 1);
+    if (!text.starts_with(before) || !text.substr(n).ends_with(after)) continue;
+    const std::optional<int> extra = number(text.substr(n, text.size() - n - after.size()));
+    if (extra && *extra >= 0 && *extra <= 16) return {row.kind, *extra};
     if (extra) fail("update", "'{}' asks for {} extra bits; there can be 0 to 16", text, *extra);
   }
-  fail("update", "unknown update rule '{}'; known: {}", text, kForms);
+  fail("update", "unknown update rule '{}'; known: {}", text, update_rule_forms());
 }
 
 std::string update_rule_text(const UpdateRule& rule) {
-  for (const RuleName& row : kRules) {
-    if (row.kind == rule.kind) return std::string(row.name);
+  const RuleRow* row = std::find_if(std::begin(kRules), std::end(kRules),
+                                    [&](const RuleRow& one) { return one.kind == rule.kind; });
+  std::string text(row->form);
+  if (row->takes()) text.replace(text.find('N'), 1, std::to_string(rule.extra));
+  return text;
+}
+
+std::string update_rule_forms() {
+  std::string text;
+  for (const RuleRow& row : kRules)
+    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", row.form, row.about);
+  return text;
+}
+
+std::vector<UpdateRule> update_rules() {
+  std::vector<UpdateRule> rules;
+  for (const RuleRow& row : kRules) {
+    if (!row.takes()) rules.push_back({row.kind, 0});
+    for (const int extra : row.shown) {
+      if (extra > 0) rules.push_back({row.kind, extra});
+    }
   }
-  return fmt::format("extra:{}{}", rule.extra, rule.kind == Kind::extra_stochastic ? ":sr" : "");
+  return rules;
 }
 
 Storage stored_weight(const UpdateRule& rule, const Storage& weight) {

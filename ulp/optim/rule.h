@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ulp/base/device.h"
 #include "ulp/numeric/math.h"
@@ -40,6 +41,10 @@ struct UpdateRule {
 // Throws an Error, which lists the forms, for other text; N is checked where its format is known.
 UpdateRule parse_update_rule(std::string_view text);
 std::string update_rule_text(const UpdateRule& rule);
+// "master (fp32 weights), plain ...", for help and messages.
+std::string update_rule_forms();
+// All rules, those with a number by a few of them: for tables, benchmarks and tests.
+std::vector<UpdateRule> update_rules();
 
 // What a weight is stored as under the rule where `weight` is its format; for master that must be fp32. Throws an Error
 // where they do not go together, which says what would.

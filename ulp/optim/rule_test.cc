@@ -20,13 +20,24 @@ std::string stored(const char* rule, const char* weight) {
 }
 
 TEST(UpdateRule, TextsComeBack) {
-  for (const char* text : {"master", "plain", "stochastic", "kahan", "stochastic+kahan", "extra:0", "extra:8",
-                           "extra:16", "extra:13:sr"}) {
+  for (const UpdateRule& rule : update_rules())
+    EXPECT_EQ(parse_update_rule(update_rule_text(rule)), rule) << update_rule_text(rule);
+  for (const char* text : {"master", "stochastic+kahan", "extra:0", "extra:16", "extra:13:sr"})
     EXPECT_EQ(update_rule_text(parse_update_rule(text)), text);
-  }
   for (const char* text :
        {"", "extra", "extra:", "extra:17", "extra:-1", "extra:8:rs", "extra:8sr", "Kahan", "extra:1e1"}) {
     EXPECT_THROW(parse_update_rule(text), Error) << text;
+  }
+}
+
+// Weights of 16 bits stay plain codes of their format, with or without more bits beside them.
+TEST(UpdateRule, EveryRuleStoresWeights) {
+  for (const UpdateRule& rule : update_rules()) {
+    const bool master = rule.kind == UpdateRule::Kind::master;
+    const Storage weight = parse_storage(master ? "fp32" : "bf16"), stored = stored_weight(rule, weight);
+    EXPECT_EQ(storage_name(stored).find(storage_name(weight)), 0u) << update_rule_text(rule);
+    EXPECT_GE(storage_size(stored, 1024).bytes(), storage_size(weight, 1024).bytes());
+    EXPECT_THROW(stored_weight(rule, parse_storage("s2fp8")), Error) << update_rule_text(rule);
   }
 }
 

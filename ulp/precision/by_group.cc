@@ -15,6 +15,8 @@ namespace {
 
 using Tensors = std::span<const CountedTensor>;
 
+enum class GroupOrder : uint8_t { number, largest_first, smallest_first, random };
+
 // Each group's place in a random order. The key is "groups" over the seed: no word serves anything else.
 uint64_t draw(uint64_t seed, int group) {
   const uint64_t key = seed ^ 0x67726F757073u;
@@ -127,15 +129,56 @@ class ErrorPolicy : public GroupPolicy {
   Sensitivities file_;
 };
 
+template <GroupOrder order>
+std::unique_ptr<Policy> by_size(const PolicyRequest& request) {
+  return std::make_unique<FixedOrderPolicy>(order, request.ratio(request.needed("a ratio R")), 0,
+                                            request.options);
+}
+
+std::unique_ptr<Policy> by_chance(const PolicyRequest& request) {
+  const std::string_view words = request.needed("a ratio R");
+  const size_t colon = words.find(':');
+  uint64_t seed = 0;
+  if (colon != words.npos) {
+    const std::string_view word = words.substr(colon + 1);
+    const std::optional<uint64_t> value = request.number<uint64_t>(word);
+    if (!value) request.refuse("SEED must be a whole number from 0 to 2^64 - 1, got '{}'", word);
+    seed = *value;
+  }
+  return std::make_unique<FixedOrderPolicy>(GroupOrder::random, request.ratio(words.substr(0, colon)), seed,
+                                            request.options);
+}
+
+std::unique_ptr<Policy> by_error(const PolicyRequest& request) {
+  const std::string_view words = request.needed("a ratio R");
+  const size_t colon = words.find(':');
+  const double ratio = request.ratio(words.substr(0, colon));
+  const std::string_view path = colon == words.npos ? std::string_view() : words.substr(colon + 1);
+  if (colon != words.npos && path.empty())
+    request.refuse("it needs a file after the second colon, or no colon");
+  return std::make_unique<ErrorPolicy>(ratio, std::string(path), request.options);
+}
+
 }  // namespace
 
-std::unique_ptr<Policy> group_policy(GroupOrder order, double ratio, uint64_t seed,
-                                     const PolicyOptions& options) {
-  return std::make_unique<FixedOrderPolicy>(order, ratio, seed, options);
-}
+// Every tensor low.
+constinit const PolicyInfo uniform_policy = {
+    "uniform", "uniform", "uniform", [](const PolicyRequest& request) -> std::unique_ptr<Policy> {
+      return std::make_unique<FixedOrderPolicy>(GroupOrder::number, 1, 0, request.options);
+    }};
 
-std::unique_ptr<Policy> error_policy(double ratio, const std::string& path, const PolicyOptions& options) {
-  return std::make_unique<ErrorPolicy>(ratio, path, options);
-}
+// Whole groups low, the largest first, until they hold the fraction R of all elements.
+constinit const PolicyInfo size_policy = {"size", "size:R", "size:0.4", by_size<GroupOrder::largest_first>};
+
+// The same, the smallest first.
+constinit const PolicyInfo size_inc_policy = {"size-inc", "size-inc:R", "size-inc:0.4",
+                                              by_size<GroupOrder::smallest_first>};
+
+// The same in a random order, which follows from the seed (0 unless told) alone.
+constinit const PolicyInfo random_policy = {"random", "random:R[:SEED]", "random:0.4:3", by_chance};
+
+// The same, those first whose demotion disturbs the gradient least for the bits it saves.
+constinit const PolicyInfo sensitivity_policy = {"sensitivity", "sensitivity:R[:FILE]", "sensitivity:0.4",
+                                                 by_error};
 
 }  // namespace ulp

@@ -133,12 +133,24 @@ Assignment assign_low(const Graph& graph, std::span<const CountedTensor> tensors
   return assignment;
 }
 
-std::unique_ptr<Policy> operator_policy(bool outputs, const PolicyOptions& options) {
-  return std::make_unique<OperatorPolicy>(outputs, options);
-}
+// What matrix products read in forward and backward low: inputs, parameters, gradients of outputs.
+constinit const PolicyInfo op_policy = {"op", "op", "op",
+                                        [](const PolicyRequest& request) -> std::unique_ptr<Policy> {
+                                          return std::make_unique<OperatorPolicy>(false, request.options);
+                                        }};
 
-std::unique_ptr<Policy> amp_policy(const FloatFormat& format, const PolicyOptions& options) {
-  return std::make_unique<AmpPolicy>(format, options);
-}
+// What they write low too: outputs, gradients of inputs and parameters.
+constinit const PolicyInfo op_out_policy = {"op-out", "op-out", "op-out",
+                                            [](const PolicyRequest& request) -> std::unique_ptr<Policy> {
+                                              return std::make_unique<OperatorPolicy>(true, request.options);
+                                            }};
+
+// Mixed-precision training: 16 bits where fp32 is not needed.
+constinit const PolicyInfo amp_policy = {
+    "amp", "amp:bf16, amp:fp16", "amp:bf16", [](const PolicyRequest& request) -> std::unique_ptr<Policy> {
+      const std::string_view name = request.needed("a format");
+      if (name != "bf16" && name != "fp16") request.refuse("its format must be bf16 or fp16, got '{}'", name);
+      return std::make_unique<AmpPolicy>(parse_format(name), request.options);
+    }};
 
 }  // namespace ulp

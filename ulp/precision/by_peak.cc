@@ -94,8 +94,13 @@ class PeakPolicy : public Policy {
 
 }  // namespace
 
-std::unique_ptr<Policy> peak_policy(int64_t bytes, const PolicyOptions& options) {
-  return std::make_unique<PeakPolicy>(bytes, options);
-}
+constinit const PolicyInfo peak_policy = {
+    "peak", "peak:BYTES", "peak:1GB", [](const PolicyRequest& request) -> std::unique_ptr<Policy> {
+      const std::string_view word = request.needed("a number of bytes");
+      const std::optional<int64_t> bytes = parse_bytes(word);
+      if (!bytes || *bytes < 1)
+        request.refuse("BYTES must be above 0, such as 500000 or 64MB, got '{}'", word);
+      return std::make_unique<PeakPolicy>(*bytes, request.options);
+    }};
 
 }  // namespace ulp

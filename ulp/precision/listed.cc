@@ -115,8 +115,9 @@ class ListedPolicy : public Policy {
 
 }  // namespace
 
-std::unique_ptr<Policy> listed_policy(const std::string& path, const PolicyOptions& options) {
-  return std::make_unique<ListedPolicy>(path, options);
-}
+constinit const PolicyInfo list_policy = {
+    "list", "list:FILE", "", [](const PolicyRequest& request) -> std::unique_ptr<Policy> {
+      return std::make_unique<ListedPolicy>(std::string(request.needed("a file")), request.options);
+    }};
 
 }  // namespace ulp

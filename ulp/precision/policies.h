@@ -1,36 +1,71 @@
-// The policies one by one, as policy.cc makes them from text. Private to the folder.
+// The list of policies, and what they share. Private to the folder.
 #pragma once
 
-#include <cstdint>
+#include <array>
+#include <charconv>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 
+#include "ulp/base/error.h"
 #include "ulp/precision/policy.h"
 
 namespace ulp {
 
-enum class GroupOrder : uint8_t { number, largest_first, smallest_first, random };
+// What stands in the text of a policy after its name.
+struct PolicyRequest {
+  std::string_view text;
+  std::optional<std::string_view> argument;  // after the first colon
+  const PolicyOptions& options;
 
-// Groups in an order until they hold the fraction `ratio` of all elements; by_group.cc.
-std::unique_ptr<Policy> group_policy(GroupOrder order, double ratio, uint64_t seed,
-                                     const PolicyOptions& options);
+  template <typename... Args>
+  [[noreturn]] void refuse(fmt::format_string<Args...> why, Args&&... args) const {
+    fail("precision", "policy '{}': {}; forms: {}", text, fmt::format(why, std::forward<Args>(args)...),
+         policy_forms());
+  }
 
-// The same in the order of order_by_error (demote.h), by the file at `path`, or where that is "" by what the options
-// measure; by_group.cc.
-std::unique_ptr<Policy> error_policy(double ratio, const std::string& path, const PolicyOptions& options);
+  std::string_view needed(std::string_view what) const {
+    if (!argument || argument->empty()) refuse("it needs {}", what);
+    return *argument;
+  }
 
-// Groups until a step fits in so many bytes, above 0; by_peak.cc.
-std::unique_ptr<Policy> peak_policy(int64_t bytes, const PolicyOptions& options);
+  template <typename T>
+  std::optional<T> number(std::string_view word) const {
+    T value{};
+    const auto [rest, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    if (error != std::errc() || rest != word.data() + word.size()) return {};
+    return value;
+  }
 
-// op, and op-out where what products write is low too; by_operator.cc.
-std::unique_ptr<Policy> operator_policy(bool outputs, const PolicyOptions& options);
-std::unique_ptr<Policy> amp_policy(const FloatFormat& format, const PolicyOptions& options);
+  double ratio(std::string_view word) const {
+    const std::optional<double> value = number<double>(word);
+    if (!value || !(*value >= 0 && *value <= 1)) refuse("R must be a number from 0 to 1, got '{}'", word);
+    return *value;
+  }
+};
 
-// Reads the file; listed.cc.
-std::unique_ptr<Policy> listed_policy(const std::string& path, const PolicyOptions& options);
+struct PolicyInfo {
+  std::string_view name, form;  // the form as messages show it
+  std::string_view example;     // a text of the form; "" where that needs a file
+  std::unique_ptr<Policy> (*make)(const PolicyRequest& request);
+
+  bool takes() const { return form != name; }  // something after a colon
+};
+
+// Each is defined in a source of this folder, as by_peak.cc.
+extern const PolicyInfo fp32_policy, uniform_policy, op_policy, op_out_policy, size_policy, size_inc_policy,
+    random_policy, amp_policy, fpu16_policy, list_policy, sensitivity_policy, peak_policy;
+
+// In the order of help and messages.
+inline auto all_policies() {
+  return std::array{fp32_policy,  uniform_policy,  op_policy,          op_out_policy,
+                    size_policy,  size_inc_policy, random_policy,      amp_policy,
+                    fpu16_policy, list_policy,     sensitivity_policy, peak_policy};
+}
 
 // Names of the tensors that the first and the last matrix product read and write, with gradients, and of
 // inputs.

@@ -2,24 +2,11 @@
 // answer, before and after reverse mode. Every policy but `fp32` names every counted tensor, those that are
 // never computed among them.
 //
-//   fp32              every tensor fp32
-//   uniform           every tensor low
-//   op                what matrix products read in forward and backward low: inputs, parameters, gradients of
-//                     outputs
-//   op-out            what they write low too: outputs, gradients of inputs and parameters
-//   size:R            whole groups low, the largest first, until they hold the fraction R of all elements
-//   size-inc:R        the same, the smallest first
-//   random:R[:SEED]   the same in a random order, which follows from the seed (0 unless told) alone
-//   amp:bf16, amp:fp16   mixed-precision training: 16 bits where fp32 is not needed
-//   fpu16:FORMAT      a machine that has one narrow format and no other: every tensor is in it
-//   list:FILE         as the file says, which `ulp plan --save` wrote
-//   sensitivity:R[:FILE]   whole groups low, those first whose demotion disturbs the gradient least for the bits it saves,
-//                     until they hold the fraction R of all elements
-//   peak:BYTES        whole groups low, those first that free most at the moment when most memory is in use, until a
-//                     step fits in BYTES
+// Each has a row in the source that defines it, by_*.cc or listed.cc; policies.h lists them.
 //
-// The last two look beyond the graph: at what pilot steps measured, which stands in the file (`ulp sensitivity` writes
-// it) or comes with the options, and at plans. They are pure functions of that.
+// Two look beyond the graph: sensitivity:R[:FILE] at what pilot steps measured, which stands in the file
+// (`ulp sensitivity` writes it) or comes with the options, and peak:BYTES at plans. They are pure functions of
+// that.
 //
 // Low and high are those of the candidates, whose weight gradients are usually high in any case. So size:R
 // can end with a ratio of low elements slightly below R, and below 1 at R = 1: the groups are measured, as in
@@ -76,7 +63,7 @@ struct PolicyOptions {
   std::function<std::vector<double>()> sensitivities = {};
 };
 
-// By its text, in one of the forms above. A file is read here, so that a policy does not change afterwards.
+// By its text, in one of the forms of policy_forms. A file is read here, so that a policy does not change afterwards.
 // Throws an Error for any other text, which says what is wrong with it and lists the forms.
 std::unique_ptr<Policy> parse_policy(std::string_view text, const PolicyOptions& options = {});
 
@@ -85,5 +72,8 @@ std::optional<FloatFormat> fpu_format(std::string_view policy);
 
 // "fp32, uniform, ...", for help and messages.
 std::string policy_forms();
+
+// A text of each form that needs no file, for tests that go through the policies.
+std::vector<std::string_view> policy_examples();
 
 }  // namespace ulp

@@ -127,7 +127,10 @@ std::string of_optimizers(double OptimizerTraits::*what) {
 
 std::span<const ConfigField> config_fields() {
   using C = RunConfig;
-  static const std::string optimizer_help = optimizer_names(),
+  static const std::string policy_help = "Which tensor is stored in which format: " + policy_forms(),
+                           update_help = "How a weight's update is written back: " + update_rule_forms() +
+                                         "; default: master, with fpu16 plain",
+                           optimizer_help = optimizer_names(),
                            rate_help = "Learning rate, which the schedule multiplies; auto: " +
                                        of_optimizers(&OptimizerTraits::lr),
                            decay_help =
@@ -178,11 +181,7 @@ std::span<const ConfigField> config_fields() {
       {"clip_norm", "Optimizer", &C::clip_norm, "LIMIT", "Scale the gradients down to this norm; 0: do not",
        kNotNegative},
 
-      {"policy", "Precision", &C::policy, "POLICY",
-       "Which tensor is stored in which format: fp32, uniform, op, op-out, size:R, size-inc:R, "
-       "random:R[:SEED], "
-       "amp:bf16, amp:fp16, fpu16:FORMAT, list:FILE, sensitivity:R[:FILE] or peak:BYTES",
-       kPolicy},
+      {"policy", "Precision", &C::policy, "POLICY", policy_help, kPolicy},
       {"candidates", "Precision", &C::candidates, "NAME",
        "The high and low formats that a policy chooses between: hfp8, fp8 or s2fp8", kCandidates},
       {"hi", "Precision", &C::hi, "FORMAT", "High format, instead of the candidates'", kStorage},
@@ -210,12 +209,7 @@ std::span<const ConfigField> config_fields() {
        "What a number beyond the largest becomes: saturate (the largest), or inf in formats that have it",
        kOverflow},
 
-      {"update", "Updates", &C::update, "RULE",
-       "How a weight's update is written back: master (fp32 weights), plain (nearest rounding), stochastic, "
-       "kahan, "
-       "stochastic+kahan, extra:N or extra:N:sr (N more bits beside the weight); default: master, with fpu16 "
-       "plain",
-       kUpdateRule},
+      {"update", "Updates", &C::update, "RULE", update_help, kUpdateRule},
       {"weight", "Updates", &C::weight, "FORMAT",
        "What weights are stored in, but with master; assigned: each in the format that products read it in; "
        "default: bf16, "
