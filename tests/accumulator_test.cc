@@ -83,7 +83,7 @@ class Trained {
   }
 
   Numbers run(const Backend& backend, const Sums& sums, const KernelChoice& choice = {}) const {
-    NodeRunner runner(graph_, {}, backend, choice, Round::nearest_even, sums.overflow, sums.format);
+    NodeRunner runner(graph_, {}, backend, choice, {.overflow = sums.overflow, .accumulator = sums.format});
     std::mt19937 random(20261115);
     const auto some = [&](TensorId id) {
       Values values(graph_[id].elements());
@@ -231,7 +231,7 @@ TEST(Accumulator, MatrixProductsAreSumsOfTheirInnerAxis) {
         expected.push_back(sum);
       }
       for (const Backend* backend : {&reference_backend(), &cpu_backend()}) {
-        NodeRunner runner(graph, {}, *backend, {}, Round::nearest_even, sums.overflow, sums.format);
+        NodeRunner runner(graph, {}, *backend, {}, {.overflow = sums.overflow, .accumulator = sums.format});
         runner.feed(x, a.data());
         runner.feed(y, b.data());
         runner.run();
@@ -249,7 +249,7 @@ float dot(const std::string& format, Overflow overflow, const Values& a, const V
   const TensorId x = input(builder, "x", {1, n}), out = linear(builder, "layer", x, {.out = 1});
   float first = 0;
   for (const Backend* backend : {&reference_backend(), &cpu_backend()}) {
-    NodeRunner runner(graph, {}, *backend, {}, Round::nearest_even, overflow, parse_format(format));
+    NodeRunner runner(graph, {}, *backend, {}, {.overflow = overflow, .accumulator = parse_format(format)});
     runner.feed(x, a.data());
     runner.set(graph.find("layer.weight"), b);
     runner.set(graph.find("layer.bias"), Values{bias});
@@ -434,9 +434,8 @@ TEST_F(AccumulatorTest, StepsGiveTheBitsOfTheReference) {
       return storages[tensor.number / 7 % storages.size()];
     });
     PlanOptions options = harness::cpu_plan();
-    options.accumulator = parse_format("fp16");
-    options.overflow = Overflow::infinity;
-    options.workspace = size_t{1} << 16;
+    options.compute = {
+        .overflow = Overflow::infinity, .workspace = size_t{1} << 16, .accumulator = parse_format("fp16")};
     set_thread_count(2);
     const harness::Trained fast = run_plan(made, formats, options, 0xFF);
     options.kernels = harness::reference_products();
@@ -452,13 +451,13 @@ TEST(Accumulator, LibrariesDecline) {
     const Problem problem{plan, {}, {{static_cast<int32_t>(i)}}, {}};
     for (const KernelDef& kernel : cpu_backend().kernels) {
       if (kernel.op != problem.root().op->name || kernel.name != "onednn") continue;
-      plan.accumulator.reset();
+      plan.options.accumulator.reset();
       EXPECT_EQ(kernel.why_not(problem), "") << kernel.op;
       EXPECT_EQ(KernelChoice().pick(cpu_backend(), problem)->name, "onednn");
-      plan.accumulator = parse_format("fp16");
+      plan.options.accumulator = parse_format("fp16");
       EXPECT_EQ(kernel.why_not(problem), "it accumulates in fp32") << kernel.op;
       EXPECT_EQ(KernelChoice().pick(cpu_backend(), problem)->name, "narrow");
-      plan.accumulator = parse_format("fp(5,4,120)");  // normal numbers below fp32's
+      plan.options.accumulator = parse_format("fp(5,4,120)");  // normal numbers below fp32's
       EXPECT_EQ(KernelChoice().pick(cpu_backend(), problem)->name, "reference");
     }
   }

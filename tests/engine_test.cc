@@ -316,7 +316,7 @@ TEST(Engine, EvaluatesInFp32WhateverItsSumsAre) {
   const Data data(8);
   EngineOptions made = narrow("resnet8", 8, "fp32");
   Engine fp32(made);
-  made.precision.accumulator = parse_format("fp(5,2,0)");
+  made.compute.accumulator = parse_format("fp(5,2,0)");
   Engine engine(made);
   for (Engine* one : {&engine, &fp32}) {
     one->plan_evaluation(8);

@@ -203,7 +203,7 @@ TEST(Fused, TakesTheMemoryOfFewGradients) {
   made.model.name = "resnet18";
   made.model.image = {3, 32, 32};
   made.model.batch = 1;
-  made.workspace = 1 << 16;
+  made.compute.workspace = 1 << 16;
   const Engine unfused(made), at_once(fused(made));
   made.clip_norm = 1;
   const Engine twice(fused(made));

@@ -82,7 +82,7 @@ std::vector<TensorId> draw_results(Random& random, const Graph& graph, int most)
 void compare(Random& random, const TrainingGraph& made, const Trial& trial) {
   const std::vector<TensorFormat> formats = draw_formats(random, made.net.graph, trial);
   PlanOptions options = cpu_plan();
-  options.round = trial.round;
+  options.compute.round = trial.round;
   options.fused_backward = trial.fused_backward;
   options.results = draw_results(random, made.net.graph, trial.results);
   if (trial.any_threads) {
@@ -91,7 +91,7 @@ void compare(Random& random, const TrainingGraph& made, const Trial& trial) {
   }
   const Trained apart = run_apart(made, formats, options);
   if (trial.any_threads) {
-    options.workspace = size_t{1} << random.between(0, 24);
+    options.compute.workspace = size_t{1} << random.between(0, 24);
     set_thread_count(static_cast<int>(random.between(1, kMostThreads)));
   }
   const uint8_t poison = random.one_in(2) ? 0xFF : 0x55;  // NaN in fp32; an ordinary number in every format

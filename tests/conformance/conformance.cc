@@ -38,9 +38,7 @@ class Trial {
       : scheme_(scheme),
         name_(one.name + " in " + std::string(scheme.name)),
         sketch_(one),
-        bench_(graph(), choose_formats(),
-               {name_, scheme.round, scheme.overflow, scheme.workspace, scheme.accumulator, scheme.units},
-               step_state(sketch_)) {
+        bench_(graph(), choose_formats(), {name_, scheme.compute}, step_state(sketch_)) {
     fill_memory();
     // Nodes one by one; neighbouring updates and sums of squares also as one task, as plans run them.
     units_ = bench_.nodes();

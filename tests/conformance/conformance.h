@@ -29,12 +29,8 @@ namespace ulp::conformance {
 struct Scheme {
   std::string_view name;
   std::vector<std::string_view> storages;
-  Round round = Round::nearest_even;
+  KernelOptions compute = {};
   bool required = false;  // every kernel must have been checked in it
-  Overflow overflow = Overflow::saturate;
-  std::optional<FloatFormat> accumulator = {};
-  size_t workspace = size_t{64} << 20;  // what tasks should keep below
-  ProductUnits units = {};
 };
 std::span<const Scheme> schemes();
 

@@ -119,10 +119,7 @@ void Bench::keep(const Result& result, size_t output) {
 }
 
 PlanContext Bench::plan(std::span<const TensorFormat> formats) const {
-  PlanContext made{
-      graph_, formats, setting_.round, setting_.overflow, setting_.workspace, setting_.accumulator};
-  made.units = setting_.units;
-  return made;
+  return {graph_, formats, setting_.compute};
 }
 
 Rounding Bench::rounding(TensorId id) const {
@@ -238,7 +235,7 @@ View Bench::view(NodeId id) {
 
 Bench::Goal Bench::make_goal(const Rule& rule, const Unit& roots, const Result& expected) {
   Goal goal{expected, {}, {}, formats_};
-  if (rule.allowed == nullptr || (is_product(rule.op) && setting_.accumulator)) return goal;
+  if (rule.allowed == nullptr || (is_product(rule.op) && setting_.compute.accumulator)) return goal;
   bool wide = true;
   for (const TensorId out : expected.ids) {
     wide = wide && graph_[out].element == Element::real && is_fp32(formats_[number(out)].storage);

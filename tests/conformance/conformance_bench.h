@@ -23,11 +23,7 @@ inline size_t number(TensorId id) { return static_cast<size_t>(id.index); }
 // What of a plan decides bits, beside formats.
 struct Setting {
   std::string where = {};  // for messages
-  Round round = Round::nearest_even;
-  Overflow overflow = Overflow::saturate;
-  size_t workspace = size_t{64} << 20;
-  std::optional<FloatFormat> accumulator = {};
-  ProductUnits units = {};
+  KernelOptions compute = {};
 };
 
 // What a kernel left: of each output, and the range events of all tensors.

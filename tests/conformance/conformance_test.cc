@@ -87,7 +87,8 @@ TEST(Conformance, EveryKernelIsReachedInEveryRequiredScheme) {
         const bool wide = kernel.name == "onednn" || kernel.name == "cudnn" || kernel.name == "cublaslt" ||
                           kernel.name == "depthwise" || kernel.name == "skinny_gemm" ||
                           kernel.name == "conv_simt" || codes;
-        if (kernel.name == "reference" || (scheme.accumulator ? wide : kernel.name == "narrow")) continue;
+        if (kernel.name == "reference" || (scheme.compute.accumulator ? wide : kernel.name == "narrow"))
+          continue;
         const bool fp32 = scheme.storages == std::vector<std::string_view>{"fp32"};
         if (fp32 ? codes : kernel.name == "conv_simt") continue;
         // Of weights' gradients the conv_igemm takes bf16 and 8 bits, as pointwise does of everything.

@@ -234,8 +234,7 @@ TEST(ConvSimt, TakesWhatIsFp32AsItLies) {
   EXPECT_EQ(taken(conv({2, 3, 3, 8}, {8, 3, 4, 1, 1, false}), fp32), 2u);  // a large stride
   EXPECT_EQ(taken(conv({2, 6, 6, 12}, {8, 3, 1, 1, 1, false}), {"bf16", {"bf16"}}), 0u);
   EXPECT_EQ(taken(conv({2, 6, 6, 12}, {8, 3, 1, 1, 1, false}), {"s2fp8", {"s2fp8"}}), 0u);
-  const Scheme narrow{"summed", {"fp32"},           Round::nearest_even,
-                      false,    Overflow::saturate, parse_format("fp16")};
+  const Scheme narrow{"summed", {"fp32"}, {.accumulator = parse_format("fp16")}};
   EXPECT_EQ(taken(conv({2, 6, 6, 12}, {8, 3, 1, 1, 1, false}), narrow), 0u);
 }
 

@@ -68,13 +68,9 @@ StepReport check_first_step(const RunConfig& config, const ImageSet& set, const 
   const double lr = rate(schedule_of(made_here), optimizer_config(made_here).lr, 0, loader.batches(),
                          total_steps(made_here, loader.batches()));
   const Graph& graph = engine.graph();
-  const PrecisionOptions precision = precision_options(made_here);
   Setting setting;
   setting.where = fmt::format("{} under {}", config.model, config.policy);
-  setting.overflow = precision.overflow;
-  setting.accumulator = precision.accumulator;
-  setting.units = product_units(config);
-  setting.workspace = static_cast<size_t>(made_here.workspace);
+  setting.compute = kernel_options(config);
   const std::span<const TensorFormat> formats = engine.training_plan().formats();
   const StepState step = step_state(made_here, 0, 0, lr, report.loss_scale);
   Bench bench(graph, {formats.begin(), formats.end()}, setting, step);

@@ -90,7 +90,7 @@ std::vector<Setting> settings() {
                               {"bf16", size_t{64} << 20},
                               {"mixed", size_t{64} << 20}};
   for (const Scheme& scheme : schemes()) {
-    if (!scheme.accumulator) all.push_back({scheme.name, size_t{16} << 10});
+    if (!scheme.compute.accumulator) all.push_back({scheme.name, size_t{16} << 10});
   }
   return all;
 }
@@ -100,7 +100,7 @@ class LibraryTest : public testing::TestWithParam<Setting> {};
 TEST_P(LibraryTest, KeepsToTheReferenceInSlices) {
   Scheme scheme = *std::find_if(schemes().begin(), schemes().end(),
                                 [](const Scheme& one) { return one.name == GetParam().scheme; });
-  scheme.workspace = GetParam().workspace;
+  scheme.compute.workspace = GetParam().workspace;
   for (const Case& one : batches()) check(one, scheme, libraries());
 }
 
@@ -113,7 +113,7 @@ INSTANTIATE_TEST_SUITE_P(Schemes, LibraryTest, testing::ValuesIn(settings()), []
 
 TEST(Library, DeclinesNarrowAccumulators) {
   for (const Scheme& scheme : schemes()) {
-    if (!scheme.accumulator) continue;
+    if (!scheme.compute.accumulator) continue;
     for (const Checked& checked : reached(batches()[0], scheme, libraries()))
       EXPECT_EQ(checked.kernel, "reference") << checked.op << " in " << scheme.name;
   }
@@ -135,8 +135,10 @@ class Look {
     round_ = round;
     return *this;
   }
-  std::unique_ptr<Task> make(size_t workspace, const ProductUnits& units = {}) {
-    const PlanContext plan{graph_, formats_, round_, Overflow::saturate, workspace, {}, {}, units};
+  std::unique_ptr<Task> make(size_t workspace, KernelOptions options = {}) {
+    options.round = round_;
+    options.workspace = workspace;
+    const PlanContext plan{graph_, formats_, options};
     const Problem problem{plan, {}, {NodeId{static_cast<int32_t>(graph_.node_count()) - 1}}, {}};
     for (const KernelDef& def : cuda::library_kernels()) {
       if (def.op != problem.root().op->name || !def.why_not(problem).empty()) continue;
@@ -187,8 +189,8 @@ Look look_conv(std::string_view storage, const Shape& x, const ConvOptions& o) {
 }
 
 TEST(Library, SaysOnWhichUnitAndWhy) {
-  const auto note = [](std::string_view storage, const ProductUnits& units) {
-    return look_conv(storage, {8, 4, 4, 32}, {32, 3, 1, 1}).make(size_t{64} << 20, units)->note();
+  const auto note = [](std::string_view storage, const KernelOptions& options) {
+    return look_conv(storage, {8, 4, 4, 32}, {32, 3, 1, 1}).make(size_t{64} << 20, options)->note();
   };
   EXPECT_EQ(note("fp(4,3,4)", {}), "bf16: bf16 holds fp(4,3,4) exactly; by loops");
   EXPECT_TRUE(note("fp16", {}).starts_with("fp16: "));
@@ -224,23 +226,21 @@ TEST(Library, NativeFp8KeepsToTheReference) {
                              {{"e4m3"}, Round::nearest_even, size_t{64} << 20},
                              {{"e4m3"}, Round::stochastic, size_t{16} << 10},
                              {{"e4m3", "fp32"}, Round::nearest_even, size_t{16} << 10}}) {
-    Scheme scheme{"native e4m3", tried.storages, tried.round};
-    scheme.workspace = tried.workspace;
-    scheme.units.fp8_native = true;
+    Scheme scheme{"native e4m3", tried.storages, {.round = tried.round}};
+    scheme.compute.workspace = tried.workspace;
+    scheme.compute.fp8_native = true;
     for (const Case& one : all) check(one, scheme, libraries());
   }
 }
 
 // All that is computed forward from e4m3, however it is read, and nothing else: gradients are exact, and quicker.
 TEST(Library, NativeFp8IsForForwardProducts) {
-  const ProductUnits units{.fp8_native = true};
   const auto native = [&](const Case& one, std::string_view storage) {
     Sketch sketch;
     one.build(sketch);
     const Graph& graph = sketch.graph;
     const std::vector<TensorFormat> formats(graph.tensor_count(), {parse_storage(storage), {}});
-    const PlanContext plan{graph, formats, Round::nearest_even, Overflow::saturate, size_t{64} << 20, {},
-                           {},    units};
+    const PlanContext plan{graph, formats, {.fp8_native = true}};
     std::string found;
     for (size_t i = 0; i < graph.node_count(); ++i) {
       const Problem problem{plan, {}, {NodeId{static_cast<int32_t>(i)}}, {}};

@@ -92,7 +92,7 @@ TEST(Pointwise, IsReached) {
     for (const std::string_view op : {"conv2d", "conv2d_grad_input", "conv2d_grad_weight"}) {
       if (scheme.storages.size() == 1) {
         EXPECT_EQ(times[op], convolutions().size()) << op << " in " << scheme.name;
-      } else if (scheme.round == Round::nearest_even) {
+      } else if (scheme.compute.round == Round::nearest_even) {
         EXPECT_GT(times[op], 0u) << op << " in " << scheme.name;
       }
     }
@@ -116,7 +116,7 @@ TEST(Pointwise, DeclinesWhatItIsNotFor) {
   const ConvOptions plain{.out = 10, .bias = false};
   Scheme scheme{"bf16 alone", {"bf16"}};
   EXPECT_FALSE(declined({2, 4, 4, 6}, plain, scheme));
-  scheme.accumulator = parse_format("fp16");
+  scheme.compute.accumulator = parse_format("fp16");
   EXPECT_TRUE(declined({2, 4, 4, 6}, plain, scheme));
   for (const char* format : {"fp16", "e5m2", "e4m3", "fp(6,9,0)", "fp32"}) {
     EXPECT_TRUE(declined({2, 4, 4, 6}, plain, {format, {format}})) << format;

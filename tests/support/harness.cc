@@ -198,8 +198,7 @@ Trained run_plan(const TrainingGraph& made, const std::vector<TensorFormat>& for
 Trained run_apart(const TrainingGraph& made, const std::vector<TensorFormat>& formats,
                   const PlanOptions& options) {
   const Graph& graph = made.net.graph;
-  NodeRunner runner(graph, formats, *options.backend, options.kernels, options.round, options.overflow,
-                    options.accumulator);
+  NodeRunner runner(graph, formats, *options.backend, options.kernels, options.compute);
   start_state(graph, runner);
 
   Trained run;

@@ -7,8 +7,7 @@
 
 namespace ulp {
 NodeRunner::NodeRunner(const Graph& graph, std::vector<TensorFormat> formats, const Backend& backend,
-                       const KernelChoice& choice, Round round, Overflow overflow,
-                       std::optional<FloatFormat> accumulator)
+                       const KernelChoice& choice, const KernelOptions& options)
     : graph_(graph),
       device_(device_of(backend)),
       memory_(device_),
@@ -33,8 +32,7 @@ NodeRunner::NodeRunner(const Graph& graph, std::vector<TensorFormat> formats, co
     const TensorId id{static_cast<int32_t>(i)};
     data_[i] = blocks_[static_cast<size_t>(graph.bytes_of(id).index)].data();
   }
-  plan_.reset(new PlanContext{graph, formats_, round, overflow});
-  plan_->accumulator = accumulator;
+  plan_.reset(new PlanContext{graph, formats_, options});
   size_t workspace = 0;
   for (size_t i = 0; i < graph.node_count(); ++i) {
     const NodeId id{static_cast<int32_t>(i)};

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -18,8 +17,7 @@ class NodeRunner {
   // Formats by tensor; tensors beyond them, and where they are none of its business (kept, sums), are fp32. The
   // graph must outlive the runner. Throws an Error if a node finds no kernel.
   NodeRunner(const Graph& graph, std::vector<TensorFormat> formats, const Backend& backend,
-             const KernelChoice& choice = {}, Round round = Round::nearest_even,
-             Overflow overflow = Overflow::saturate, std::optional<FloatFormat> accumulator = {});
+             const KernelChoice& choice = {}, const KernelOptions& options = {});
 
   // The value of a tensor, written in its format to nearest-even; read as decoded.
   void set(TensorId id, std::span<const float> values);

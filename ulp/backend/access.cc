@@ -42,7 +42,7 @@ size_t code_offset(const FloatFormat& format, uint64_t first) {
 
 // Infinities are kept where there are any.
 Overflow overflow_of(const PlanContext& plan, const FloatFormat& format) {
-  return format.has_inf() ? plan.overflow : Overflow::saturate;
+  return format.has_inf() ? plan.options.overflow : Overflow::saturate;
 }
 
 }  // namespace
@@ -74,7 +74,7 @@ bool first_reader(const Problem& problem, TensorId id) {
 
 Rounding tensor_rounding(const PlanContext& plan, const TensorInfo& tensor, const Storage& storage,
                          const StepState& state) {
-  return tensor_rounding(plan, tensor, storage, state, plan.round);
+  return tensor_rounding(plan, tensor, storage, state, plan.options.round);
 }
 
 Rounding tensor_rounding(const PlanContext& plan, const TensorInfo& tensor, const Storage& storage,
@@ -88,8 +88,8 @@ Rounding tensor_rounding(const PlanContext& plan, const TensorInfo& tensor, cons
 }
 
 std::optional<CodecSpec> accumulator_spec(const PlanContext& plan) {
-  if (!plan.accumulator) return {};
-  return make_spec(*plan.accumulator, overflow_of(plan, *plan.accumulator));
+  if (!plan.options.accumulator) return {};
+  return make_spec(*plan.options.accumulator, overflow_of(plan, *plan.options.accumulator));
 }
 
 TensorFormat read_format(const Problem& problem, TensorId id) {
@@ -181,7 +181,7 @@ const float* Reader::all(const RunContext& context, float* space) const {
 
 Writer::Writer(const Problem& problem, const Node& node, TensorId id)
     : Writer(problem, node, id,
-             is_state(problem.tensor(id).kind) ? Round::nearest_even : problem.plan.round) {}
+             is_state(problem.tensor(id).kind) ? Round::nearest_even : problem.plan.options.round) {}
 
 Writer::Writer(const Problem& problem, const Node& node, TensorId id, Round mode)
     : plan_(&problem.plan),

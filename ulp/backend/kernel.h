@@ -7,18 +7,16 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "ulp/backend/options.h"
 #include "ulp/backend/step_state.h"
 #include "ulp/graph/format.h"
 #include "ulp/graph/graph.h"
 #include "ulp/graph/op.h"
-#include "ulp/numeric/format.h"
-#include "ulp/numeric/rounding.h"
 #include "ulp/numeric/storage.h"
 #include "ulp/optim/rule.h"
 #include "ulp/tensor/device.h"
@@ -28,30 +26,11 @@ namespace ulp {
 // Bytes of a tensor: codes and what is kept beside them, each aligned.
 size_t tensor_bytes(const TensorInfo& tensor, const Storage& storage);
 
-// On which units of a GPU products may be computed. Tensor cores are taken only where they hold both operands exactly; the
-// other two are looser, and only taken where they are asked for.
-struct ProductUnits {
-  bool tensor_core = true;
-  bool tf32 = false;        // for fp32 and S2FP8, whose numbers it cuts to 10 bits
-  bool fp8_native = false;  // forward, for operands in e4m3, summed in fewer bits
-  bool cold_shape = false;  // few steps run the plan: a unit that starts at once rather than the fastest
-
-  bool operator==(const ProductUnits&) const = default;
-};
-
 // What every kernel of a plan shares.
 struct PlanContext {
   const Graph& graph;
-  std::span<const TensorFormat> formats;   // by tensor; of no meaning for int32 and bytes
-  Round round = Round::nearest_even;       // how activations and gradients are written
-  Overflow overflow = Overflow::saturate;  // infinity: in formats that have one; the others saturate
-  size_t workspace = size_t{64} << 20;     // what a task should keep below by working in slices
-  // What the sums of matrix products and convolutions are rounded to, to nearest-even, after each product that is
-  // added, in the reference's order. None: fp32 in any order, which is not the same as naming fp32 here.
-  std::optional<FloatFormat> accumulator = {};
-  // What the operations of optimizer steps are rounded to, each; none: fp32.
-  std::optional<FloatFormat> arithmetic = {};
-  ProductUnits units = {};
+  std::span<const TensorFormat> formats;  // by tensor; of no meaning for int32 and bytes
+  KernelOptions options = {};
   // By tensor, the one whose bytes it has: of views, and of copies that change nothing. None: each its own.
   std::span<const TensorId> roots = {};
 

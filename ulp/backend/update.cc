@@ -53,9 +53,9 @@ namespace {
 
 // In a narrow arithmetic with numbers of its format alone.
 Optimizer optimizer_in(const PlanContext& plan, const OptimizerConfig& config) {
-  if (!plan.arithmetic) return make_optimizer(config);
-  const Nearest near = make_nearest(*plan.arithmetic);
-  Optimizer made = make_optimizer(representable(config, *plan.arithmetic));
+  if (!plan.options.arithmetic) return make_optimizer(config);
+  const Nearest near = make_nearest(*plan.options.arithmetic);
+  Optimizer made = make_optimizer(representable(config, *plan.options.arithmetic));
   std::visit([&](auto& op) { op.round_constants(near); }, made);
   return made;
 }
@@ -78,9 +78,9 @@ UpdateNode::UpdateNode(const PlanContext& plan, const Node& node)
 UpdateScalars UpdateNode::scalars(const PlanContext& plan, const StepState& state, float clip_factor) const {
   const UpdateScalars scalars =
       parameter_scalars(state.update, clip_factor, static_cast<float>(update.lr_factor));
-  if (!plan.arithmetic) return scalars;
+  if (!plan.options.arithmetic) return scalars;
   const float decay = std::visit([](const auto& rule) { return rule.weight_decay; }, optimizer);
-  return narrow_scalars(scalars, decay, make_nearest(*plan.arithmetic));
+  return narrow_scalars(scalars, decay, make_nearest(*plan.options.arithmetic));
 }
 
 }  // namespace ulp

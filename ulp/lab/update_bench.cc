@@ -58,7 +58,7 @@ class Updates {
     add_parameters(options);
     choose_formats(parse_storage(options.gradient));
     plan_.reset(new PlanContext{graph_, formats_});
-    plan_->arithmetic = rules_.arithmetic;
+    plan_->options.arithmetic = rules_.arithmetic;
     Problem problem{*plan_, {}, {}, {}};
     for (size_t i = 0; i < graph_.node_count(); ++i) problem.roots.push_back(NodeId{static_cast<int32_t>(i)});
     std::string reasons;

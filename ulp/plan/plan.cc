@@ -133,8 +133,7 @@ Plan::Plan(const Graph& graph, std::vector<TensorFormat> formats, const PlanOpti
       formats_(std::move(formats)),
       results_(options.results),
       places_(graph.tensor_count()) {
-  context_.reset(new PlanContext{graph, formats_, options.round, options.overflow, options.workspace,
-                                 options.accumulator, options.arithmetic, options.units});
+  context_.reset(new PlanContext{graph, formats_, options.compute});
   const Backend& backend = backend_;
   std::vector<bool> stored(graph.tensor_count());
   // The caller reads results.

@@ -23,19 +23,14 @@ namespace ulp {
 struct PlanOptions {
   const Backend* backend = nullptr;
   KernelChoice kernels = {};
-  size_t workspace = size_t{64} << 20;  // a task that has a choice takes no more
-  bool fuse = true;                     // off: every node runs by itself and every tensor is stored
-  bool overlap = true;                  // off: no step runs on the side stream
-  bool merge = true;                    // off: no two steps are one task
+  KernelOptions compute = {};
+  bool fuse = true;     // off: every node runs by itself and every tensor is stored
+  bool overlap = true;  // off: no step runs on the side stream
+  bool merge = true;    // off: no two steps are one task
   // No overlap, early preparation or merging that takes more memory.
   bool tight = false;
   bool fused_backward = false;  // update a parameter as soon as its gradient is complete
   int micro_batches = 1;
-  Round round = Round::nearest_even;
-  Overflow overflow = Overflow::saturate;
-  std::optional<FloatFormat> accumulator = {};  // of the partial sums of products; none: fp32
-  std::optional<FloatFormat> arithmetic = {};   // of optimizer steps; none: fp32
-  ProductUnits units = {};
   std::vector<TensorId> results = {};  // read after the step: kept to its end
 };
 

@@ -302,8 +302,6 @@ PrecisionOptions precision_options(const RunConfig& c) {
   options.keep_first_last = c.keep_first_last;
   options.overrides = parse_overrides(c.formats);
   options.updates = update_options(c);
-  if (c.accumulator != "fp32") options.accumulator = parse_format(c.accumulator);
-  options.overflow = parse_overflow(c.overflow);
   return options;
 }
 

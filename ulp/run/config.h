@@ -12,6 +12,7 @@
 #include <string_view>
 #include <variant>
 
+#include "ulp/backend/options.h"
 #include "ulp/optim/optimizer.h"
 #include "ulp/optim/schedule.h"
 #include "ulp/precision/loss_scale.h"
@@ -142,8 +143,10 @@ uint64_t total_steps(const RunConfig& config, uint64_t steps_per_epoch);
 
 // How weights are updated and kept.
 UpdateOptions update_options(const RunConfig& config);
-// Which tensor has which format, and what else is chosen about rounding.
+// Which tensor has which format.
 PrecisionOptions precision_options(const RunConfig& config);
+// How kernels compute; beside the table of fields.
+KernelOptions kernel_options(const RunConfig& config);
 // The threshold of promotion; none: off.
 std::optional<double> promotion_of(const RunConfig& config);
 // What it says of the loss scale; none where it leaves the choice to the formats ("default").

@@ -264,4 +264,15 @@ std::span<const ConfigField> config_fields() {
   return rows;
 }
 
+KernelOptions kernel_options(const RunConfig& c) {
+  KernelOptions options;
+  options.overflow = parse_overflow(c.overflow);
+  options.workspace = static_cast<size_t>(c.workspace);
+  if (c.accumulator != "fp32") options.accumulator = parse_format(c.accumulator);
+  options.tensor_core = c.tensor_core == "on";
+  options.tf32 = c.tf32;
+  options.fp8_native = c.fp8_native;
+  return options;
+}
+
 }  // namespace ulp

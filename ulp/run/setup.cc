@@ -78,8 +78,7 @@ EngineOptions engine_options(const RunConfig& config, const ImageSize& image, in
   options.precision = precision_options(config);
   options.device = config.device;
   options.kernels = config.kernels;
-  options.workspace = static_cast<size_t>(config.workspace);
-  options.units = product_units(config);
+  options.compute = kernel_options(config);
   options.micro_batches = config.grad_accum;
   options.clip_norm = config.clip_norm;
   options.fused_backward = config.fused_backward;
@@ -87,10 +86,6 @@ EngineOptions engine_options(const RunConfig& config, const ImageSize& image, in
   options.may_skip = may_skip(config);
   options.seed = config.seed;
   return options;
-}
-
-ProductUnits product_units(const RunConfig& config) {
-  return {config.tensor_core == "on", config.tf32, config.fp8_native};
 }
 
 EngineOptions::FusedOverflow fused_overflow_of(const RunConfig& config) {

@@ -23,8 +23,6 @@ LoaderOptions loader_options(const RunConfig& config, Part part);
 EngineOptions engine_options(const RunConfig& config, const ImageSize& image, int64_t classes);
 EngineOptions engine_options(const RunConfig& config, const ImageSet& set);
 
-ProductUnits product_units(const RunConfig& config);
-
 // The parts of that which need no data: how steps are skipped under fused backward, and whether they may be.
 EngineOptions::FusedOverflow fused_overflow_of(const RunConfig& config);
 std::function<bool(std::span<const CountedTensor>, const Assignment&)> may_skip(const RunConfig& config);

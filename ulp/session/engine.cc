@@ -135,16 +135,14 @@ std::unique_ptr<Engine::Program> Engine::make_program(int64_t examples, Use use,
   PlanOptions plan;
   plan.backend = &backend_;
   plan.kernels = KernelChoice(options_.kernels, *plan.backend);
-  plan.workspace = options_.workspace;
-  plan.units = options_.units;
+  plan.compute = options_.compute;
+  plan.compute.arithmetic = options_.precision.updates.arithmetic;
+  if (use == Use::evaluation_fp32) plan.compute.accumulator.reset();
   // Usually the last batch of an epoch.
-  plan.units.cold_shape = examples != options_.model.batch / options_.micro_batches;
+  plan.compute.cold_shape = examples != options_.model.batch / options_.micro_batches;
   plan.fused_backward = options_.fused_backward;
   plan.tight = options_.precision.policy.starts_with("peak:");
   plan.micro_batches = static_cast<int>(options_.micro_batches);
-  plan.overflow = options_.precision.overflow;
-  plan.arithmetic = options_.precision.updates.arithmetic;
-  if (use != Use::evaluation_fp32) plan.accumulator = options_.precision.accumulator;
   plan.results = {program->graph.sums};
   if (options_.keep_gradients) {
     for (size_t i = 0; i < graph.tensor_count(); ++i) {
@@ -194,7 +192,7 @@ void Engine::plan_evaluation_fp32(int64_t examples) {
 }
 
 bool Engine::computes_in_fp32() const {
-  if (options_.precision.accumulator) return false;
+  if (options_.compute.accumulator) return false;
   return std::all_of(assignment_.storage.begin(), assignment_.storage.end(),
                      [](const auto& entry) { return is_fp32(entry.second); });
 }

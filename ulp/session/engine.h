@@ -28,8 +28,7 @@ struct EngineOptions {
   PrecisionOptions precision = {};
   std::string device = "cpu";  // see find_backend; reference has the plain loops
   std::string kernels = {};    // see KernelChoice
-  size_t workspace = size_t{64} << 20;
-  ProductUnits units = {};
+  KernelOptions compute = {};
   int64_t micro_batches = 1;  // divides the batch
   double clip_norm = 0;
   // Each parameter is updated as soon as its gradient is complete, and the gradient is freed.

@@ -1,12 +1,9 @@
-// The engine's options for formats and rounding.
+// The engine's options for formats.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "ulp/numeric/format.h"
-#include "ulp/numeric/rounding.h"
 #include "ulp/precision/assignment.h"
 #include "ulp/precision/candidates.h"
 #include "ulp/precision/overrides.h"
@@ -20,8 +17,6 @@ struct PrecisionOptions {
   bool keep_first_last = false;
   std::vector<FormatOverride> overrides = {};
   UpdateOptions updates = {};
-  std::optional<FloatFormat> accumulator = {};  // of partial sums of products; none: fp32
-  Overflow overflow = Overflow::saturate;       // inf: in the formats that have it
 };
 
 }  // namespace ulp

@@ -52,7 +52,7 @@ class Rows {
 // Rows at a time such that slices stay in the cache and within the plan's limit: a multiple of 8.
 size_t rows_at_a_time(const Problem& problem, size_t row_bytes, size_t rows) {
   if (row_bytes == 0) return rows;
-  const size_t room = std::min(problem.plan.workspace, size_t{4} << 20);
+  const size_t room = std::min(problem.plan.options.workspace, size_t{4} << 20);
   return std::min(rows, std::max<size_t>(room / row_bytes / 8 * 8, 8));
 }
 

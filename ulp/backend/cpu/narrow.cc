@@ -216,7 +216,7 @@ class SumTask : public Task {
       quantum = std::lcm(quantum, in_[i].granule() / std::gcd(in_[i].granule(), unit_[i]));
       bytes += unit_[i] * sizeof(float);
     }
-    const size_t room = std::min(problem.plan.workspace, kNear);
+    const size_t room = std::min(problem.plan.options.workspace, kNear);
     slice_ = bytes == 0 ? units_ : std::min(units_, std::max<size_t>(room / bytes / quantum, 1) * quantum);
     Workspace workspace;
     for (size_t i = 0; i < 2; ++i) {
@@ -269,9 +269,9 @@ class SumTask : public Task {
 };
 
 std::string why_not(const Problem& problem) {
-  if (!problem.plan.accumulator) return "it is for narrow accumulators";
+  if (!problem.plan.options.accumulator) return "it is for narrow accumulators";
   if (!sum_rule(*accumulator_spec(problem.plan)))
-    return "it cannot round to " + format_name(*problem.plan.accumulator);
+    return "it cannot round to " + format_name(*problem.plan.options.accumulator);
   return takes_one_node(problem);
 }
 

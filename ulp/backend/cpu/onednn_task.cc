@@ -171,7 +171,7 @@ class ProductTask : public Task {
 };
 
 ProductTask::ProductTask(const Problem& problem, OnednnProduct product)
-    : product_(std::move(product)), limit_(problem.plan.workspace), threads_(thread_count()) {
+    : product_(std::move(product)), limit_(problem.plan.options.workspace), threads_(thread_count()) {
   for (const Sliced& operand : product_.in) {
     in_.emplace_back(problem, operand.id);
     const Reader& reader = in_.back();
@@ -399,7 +399,7 @@ Desc dense(const dnnl::memory::dims& dims, const dnnl::memory::dims& strides) {
 std::string why_not(const Problem& problem, const std::function<OnednnProduct(const Problem&)>& describe) {
   if (!problem.inlined.empty() || problem.roots.size() != 1)
     return "it runs one node and computes nothing inside";
-  if (problem.plan.accumulator) return "it accumulates in fp32";
+  if (problem.plan.options.accumulator) return "it accumulates in fp32";
   try {
     const OnednnProduct product = describe(problem);
     product.offer(product.units, nullptr);

@@ -149,13 +149,13 @@ void compare(const OptimizerConfig& config, const Manner& manner, Values values,
   const Parameters p(config, manner, 0, sizes);
   const std::vector<TensorFormat> formats = p.formats(manner);
   const auto start = [&](Rig& rig) {
-    rig.plan().overflow = manner.overflow;
-    if (manner.arithmetic) rig.plan().arithmetic = parse_format(*manner.arithmetic);
+    rig.plan().options.overflow = manner.overflow;
+    if (manner.arithmetic) rig.plan().options.arithmetic = parse_format(*manner.arithmetic);
     p.fill(rig, values);
   };
   const auto step = [&](Rig& rig, const KernelDef* kernel, uint32_t number) {
     rig.state.step = 9 + number;
-    rig.state.update = update_scalars(config, 3 + number, 0.1, 0.5, 0.3, rig.plan().arithmetic);
+    rig.state.update = update_scalars(config, 3 + number, 0.1, 0.5, 0.3, rig.plan().options.arithmetic);
     rig.run(p.updates, kernel);
   };
   const std::string what = std::string(optimizer_name(config.kind)) + ", " + manner.text();

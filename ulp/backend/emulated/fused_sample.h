@@ -104,7 +104,7 @@ class Bench {
   Bench(const Sample& sample, std::vector<TensorFormat> formats, Round round,
         Overflow overflow = Overflow::infinity)
       : sample_(sample), formats_(std::move(formats)), plan_{sample.graph, formats_, round} {
-    plan_.overflow = overflow;
+    plan_.options.overflow = overflow;
     for (size_t i = 0; i < sample.graph.tensor_count(); ++i) {
       size_.push_back(tensor_bytes(sample.graph.tensors()[i], formats_[i].storage));
       memory_.push_back(std::make_unique<uint64_t[]>(size_[i] / 8 + 3 * kGuard));

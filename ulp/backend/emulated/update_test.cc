@@ -86,7 +86,7 @@ class Bench {
     Outcome made{memory_, std::vector<EncodeStats>(formats_.size()),
                  std::vector<UpdateCounts>(formats_.size())};
     const PlanContext plan{
-        .graph = graph_, .formats = formats_, .overflow = overflow, .arithmetic = arithmetic};
+        .graph = graph_, .formats = formats_, .options = {.overflow = overflow, .arithmetic = arithmetic}};
     std::vector<uint8_t*> data;
     for (auto& bytes : made.bytes) data.push_back(bytes.data());
     for (const auto& roots : {squares_, norm_, updates_}) {

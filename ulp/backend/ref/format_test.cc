@@ -132,8 +132,8 @@ TEST(Format, OverflowBecomesInfinityWhereThereIsOne) {
     Trial t;
     const TensorId x = t.input("x", {3}), by = t.input("by", {3});
     const TensorId sum = add(t.b, "sum", x, t.weight("w", {3})), zero = multiply(t.b, "zero", sum, by);
-    NodeRunner runner(t.graph, all_in(t.graph, name), reference_backend(), {}, Round::nearest_even,
-                      Overflow::infinity);
+    NodeRunner runner(t.graph, all_in(t.graph, name), reference_backend(), {},
+                      {.overflow = Overflow::infinity});
     const Values factors = {0, 0, 1};
     runner.feed(x, values.data());
     runner.feed(by, factors.data());
@@ -156,7 +156,7 @@ TEST(Format, StochasticRoundingFollowsTheKey) {
   t.start();
   std::vector<TensorFormat> formats(t.graph.tensor_count(), stored("fp32"));
   formats[static_cast<size_t>(y.index)] = stored("fp(4,3,0)");
-  NodeRunner runner(t.graph, formats, reference_backend(), {}, Round::stochastic);
+  NodeRunner runner(t.graph, formats, reference_backend(), {}, {.round = Round::stochastic});
   const Values values(4096, 1.0f + 0x1p-6f);
   runner.feed(x, values.data());
   runner.state.seed = 9;

@@ -84,7 +84,7 @@ struct Step {
 class UpdateTask : public Task {
  public:
   explicit UpdateTask(const Problem& problem) : plan_(problem.plan) {
-    if (plan_.arithmetic) arithmetic_ = make_nearest(*plan_.arithmetic);
+    if (plan_.options.arithmetic) arithmetic_ = make_nearest(*plan_.options.arithmetic);
     size_t most = 0;
     for (const NodeId id : problem.roots) {
       const Node& node = problem.graph()[id];

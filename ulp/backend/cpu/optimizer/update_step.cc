@@ -78,7 +78,7 @@ UpdateStep::UpdateStep(const Problem& problem, const Node& node, Workspace& work
       elements_(problem.tensor(node.out[0]).elements()),
       states_(node_.states.size()),
       grad_(Reader::stored(problem, node.in[0])) {
-  if (plan_->arithmetic) arithmetic_ = make_nearest(*plan_->arithmetic);
+  if (plan_->options.arithmetic) arithmetic_ = make_nearest(*plan_->options.arithmetic);
   const auto overflow = [&](const Storage& storage) {
     return tensor_rounding(*plan_, problem.tensor(node_.weight), storage, {}).overflow;
   };

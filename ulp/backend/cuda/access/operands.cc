@@ -109,7 +109,7 @@ const float* Operand::all(const RunContext& context, float* space, void* convert
 
 Result::Result(const Problem& problem, const Node& node, TensorId id)
     : Result(problem, node, id,
-             is_state(problem.tensor(id).kind) ? Round::nearest_even : problem.plan.round) {}
+             is_state(problem.tensor(id).kind) ? Round::nearest_even : problem.plan.options.round) {}
 
 Result::Result(const Problem& problem, const Node& node, TensorId id, Round mode) : id_(id) {
   const TensorInfo& tensor = problem.tensor(id);

@@ -105,9 +105,7 @@ template <Kind kind>
 std::string describe_operands(const Problem& problem, std::string& unit) {
   const Node& node = problem.root();
   const Operand a(problem, node.in[0]), b(problem, node.in[1]);
-  const ProductUnits& wanted = problem.plan.units;
-  const UnitChoice choice = choose_unit(
-      a.format(), b.format(), {wanted.tensor_core, wanted.tf32, wanted.fp8_native, wanted.cold_shape});
+  const UnitChoice choice = choose_unit(a.format(), b.format(), problem.plan.options);
   if (choice.unit != Unit::fp32)
     return fmt::format("its products run in {}: {}", unit_name(choice.unit), choice.why);
   if (!a.fp32() || !b.fp32()) return "an operand is not stored in fp32";
@@ -122,7 +120,7 @@ std::string describe_operands(const Problem& problem, std::string& unit) {
 template <Kind kind>
 std::string describe(const Problem& problem, Described& made) {
   if (std::string why = takes_one_node(problem); !why.empty()) return why;
-  if (problem.plan.accumulator) return "it adds up in fp32 alone";
+  if (problem.plan.options.accumulator) return "it adds up in fp32 alone";
   const Node& node = problem.root();
   if (kind == Kind::forward && node.in.size() > 2) return "it adds no bias";
   const Attrs& attrs = node.attrs;
@@ -171,7 +169,7 @@ class ConvSimtTask : public Task {
           kind == Kind::grad_input ? gradient_parts(conv) : std::vector{forward_part(conv)};
       call_ = conv_simt_call(parts, conv.kernel_h * conv.kernel_w, kind == Kind::grad_input);
     }
-    call_.tiling = choose_tiling(call_, conv_simt_processors(), problem.plan.workspace);
+    call_.tiling = choose_tiling(call_, conv_simt_processors(), problem.plan.options.workspace);
     complete(call_);
     joined_ = call_.tiling.pieces > 1 || !result_.direct();
     if (joined_) {

@@ -34,7 +34,7 @@ Depthwise extents(const Problem& problem) {
 
 std::string why_not(const Problem& problem) {
   if (std::string reason = takes_one_node(problem); !reason.empty()) return reason;
-  if (problem.plan.accumulator) return "it adds up in fp32 alone";
+  if (problem.plan.options.accumulator) return "it adds up in fp32 alone";
   const auto [x, weight, out] = tensors_of(problem);
   const int64_t groups = problem.root().attrs.integer("groups");
   if (groups != x.c() || groups != out.c()) return "its groups are not single channels";

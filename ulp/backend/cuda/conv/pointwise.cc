@@ -33,8 +33,8 @@ struct Extents {
 std::string describe_extents(const Problem& problem, const Shape& x, const Shape& out, const Shape& weight,
                              Extents& made) {
   if (std::string why = takes_one_node(problem); !why.empty()) return why;
-  if (problem.plan.accumulator) return "it adds up in fp32 alone";
-  if (!problem.plan.units.tensor_core) return "tensor cores are off";
+  if (problem.plan.options.accumulator) return "it adds up in fp32 alone";
+  if (!problem.plan.options.tensor_core) return "tensor cores are off";
   made.processors = igemm_processors();
   if (made.processors == 0) return "the GPU has no such tensor cores";
   const Attrs& attrs = problem.root().attrs;

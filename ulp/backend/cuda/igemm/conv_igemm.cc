@@ -172,8 +172,8 @@ std::string describe_shape(const Problem& problem, Described& made) {
 // Returns why the kernels cannot do it, or "" and fills in how they do it.
 std::string describe(const Problem& problem, Described& made) {
   if (std::string why = takes_one_node(problem); !why.empty()) return why;
-  if (problem.plan.accumulator) return "it adds up in fp32 alone";
-  if (!problem.plan.units.tensor_core) return "tensor cores are off";
+  if (problem.plan.options.accumulator) return "it adds up in fp32 alone";
+  if (!problem.plan.options.tensor_core) return "tensor cores are off";
   const uint32_t processors = igemm_processors();
   if (processors == 0) return "the GPU has no such tensor cores";
   if (std::string why = describe_shape(problem, made); !why.empty()) return why;
@@ -193,7 +193,7 @@ std::string describe(const Problem& problem, Described& made) {
   // The copy engine takes multiples of 16 bytes, and threads write groups of eight.
   if (!made.gradient && made.conv.c % (16 / feed_bytes(made.feed)) != 0) {
     made.gathered = gathered(made.conv);
-    if (made.gathered && made.gathered->bytes(feed_bytes(made.feed)) > problem.plan.workspace)
+    if (made.gathered && made.gathered->bytes(feed_bytes(made.feed)) > problem.plan.options.workspace)
       return "what is gathered takes too much workspace";
     if (made.gathered) made.conv = made.gathered->conv;
   }

@@ -77,8 +77,8 @@ std::string choose_operands(const Operand& in, const Operand& out, GradCall& mad
 
 std::string describe(const Problem& problem, GradCall& made, std::optional<Gathered>& few) {
   if (std::string why = takes_one_node(problem); !why.empty()) return why;
-  if (problem.plan.accumulator) return "it adds up in fp32 alone";
-  if (!problem.plan.units.tensor_core) return "tensor cores are off";
+  if (problem.plan.options.accumulator) return "it adds up in fp32 alone";
+  if (!problem.plan.options.tensor_core) return "tensor cores are off";
   const uint32_t processors = igemm_processors();
   if (processors == 0) return "the GPU has no such tensor cores";
   const Node& node = problem.root();
@@ -99,7 +99,7 @@ std::string describe(const Problem& problem, GradCall& made, std::optional<Gathe
   if (std::string why = choose_operands(in, out, made); !why.empty()) return why;
   if (conv.c % kUnit != 0) {
     few = gathered(conv);
-    if (few && few->bytes(made.in_bytes) > problem.plan.workspace)
+    if (few && few->bytes(made.in_bytes) > problem.plan.options.workspace)
       return "what is gathered takes too much workspace";
     if (few) conv = few->conv;
   }

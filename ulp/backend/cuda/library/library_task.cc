@@ -246,12 +246,12 @@ class LibraryTask : public Task {
     }
     if (library_writes(problem, product_)) {
       out_ = Output(problem, product_.out, Written::half);
-      cut(problem.plan.workspace);
+      cut(problem.plan.options.workspace);
       // Partial sums are added in fp32.
       if (why_not_.empty() && (!product_.out.whole || step_ == product_.units)) return;
     }
     out_ = Output(problem, product_.out, Written::fp32);
-    cut(problem.plan.workspace);
+    cut(problem.plan.options.workspace);
   }
 
   // Why the library has no plan for it; then it cannot run.
@@ -395,7 +395,7 @@ class LibraryTask : public Task {
 std::unique_ptr<LibraryTask> choose(const Problem& problem, Describe describe, std::string* why_not) {
   const Node& node = problem.root();
   const Operand a(problem, node.in[0]), b(problem, node.in[1]);
-  const ProductUnits& wanted = problem.plan.units;
+  KernelOptions wanted = problem.plan.options;
   // Gradients stay exact: most library kernels for them are slower in fp8 than in bf16, or do not
   // exist.
   const FloatFormat fp8 = operand_format(Unit::e4m3);
@@ -403,8 +403,8 @@ std::unique_ptr<LibraryTask> choose(const Problem& problem, Describe describe, s
       wanted.fp8_native && node.phase == Phase::forward && a.format() == fp8 && b.format() == fp8;
   for (const bool native : {true, false}) {
     if (native && !natively) continue;
-    const UnitChoice unit =
-        choose_unit(a.format(), b.format(), {wanted.tensor_core, wanted.tf32, native, wanted.cold_shape});
+    wanted.fp8_native = native;
+    const UnitChoice unit = choose_unit(a.format(), b.format(), wanted);
     LibraryProduct product = describe(problem, unit);
     *why_not = product.why_not;
     if (!why_not->empty()) continue;
@@ -427,7 +427,7 @@ void Plan::run(Stream stream, const void* a, const void* b, void* out, void* wor
 
 std::string why_not_library(const Problem& problem, Describe describe) {
   if (std::string why = takes_one_node(problem); !why.empty()) return why;
-  if (problem.plan.accumulator) return "sums in a narrow accumulator";
+  if (problem.plan.options.accumulator) return "sums in a narrow accumulator";
   std::string why_not;
   choose(problem, describe, &why_not);
   return why_not;

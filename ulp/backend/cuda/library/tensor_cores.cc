@@ -68,7 +68,7 @@ std::string why_not_held(Unit unit, const FloatFormat& format) {
 }
 
 UnitChoice choose_unit(const std::optional<FloatFormat>& a, const std::optional<FloatFormat>& b,
-                       const UnitOptions& options) {
+                       const KernelOptions& options) {
   if (!options.tensor_core) return {Unit::fp32, "tensor cores are off"};
   const auto obstacle = [&](Unit unit) {
     std::string why = why_not_held(unit, a);

@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 
+#include "ulp/backend/options.h"
 #include "ulp/numeric/format.h"
 
 namespace ulp::cuda {
@@ -44,14 +45,6 @@ bool holds(Unit unit, const FloatFormat& format);
 // Empty if it is, else the obstacle: "fp(6,9,0) needs 10 significant bits, bf16 has 8".
 std::string why_not_held(Unit unit, const FloatFormat& format);
 
-struct UnitOptions {
-  bool tensor_core = true;
-  bool tf32 = false;        // also for operands wider than tf32, which rounds them
-  bool fp8_native = false;  // the fp8 unit if it holds both operands
-  // Prefer, among units that hold both, one whose kernels need no compilation.
-  bool cold_shape = false;
-};
-
 struct UnitChoice {
   Unit unit;
   std::string why;  // one short sentence
@@ -60,6 +53,6 @@ struct UnitChoice {
 // The narrowest unit that holds both operands exactly: bf16, fp16, tf32, fp32 in this order. No
 // format means values that are exact only in fp32 (decoded S2FP8).
 UnitChoice choose_unit(const std::optional<FloatFormat>& a, const std::optional<FloatFormat>& b,
-                       const UnitOptions& options = {});
+                       const KernelOptions& options = {});
 
 }  // namespace ulp::cuda

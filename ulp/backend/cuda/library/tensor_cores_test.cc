@@ -102,7 +102,7 @@ TEST(Units, OperandFormatsAreThePresets) {
   EXPECT_EQ(operand_bytes(Unit::e4m3), 1u);
 }
 
-UnitChoice choose(const char* a, const char* b, const UnitOptions& options = {}) {
+UnitChoice choose(const char* a, const char* b, const KernelOptions& options = {}) {
   return choose_unit(parse_format(a), parse_format(b), options);
 }
 

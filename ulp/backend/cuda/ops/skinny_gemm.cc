@@ -26,7 +26,7 @@ template <Part part>
 std::string why_not(const Problem& problem) {
   constexpr int64_t kFewOutputs = 32, kFewProducts = int64_t{1} << 24;
   if (std::string why = takes_one_node(problem); !why.empty()) return why;
-  if (problem.plan.accumulator) return "sums in a narrow accumulator";
+  if (problem.plan.options.accumulator) return "sums in a narrow accumulator";
   const Node& node = problem.root();
   // Counted from the shapes, whose products may exceed 32 bits.
   const Shape &a = problem.shape(node.in[0]), &b = problem.shape(node.in[1]);

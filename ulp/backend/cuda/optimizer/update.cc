@@ -87,7 +87,7 @@ Quick quick(const Storage& storage, Round mode) {
 UpdateKernel kernel_for(const PlanContext& plan, const Step& step) {
   UpdateKernel kernel;
   kernel.optimizer = static_cast<uint8_t>(step.node.optimizer.index());
-  kernel.narrow = plan.arithmetic.has_value();
+  kernel.narrow = plan.options.arithmetic.has_value();
   const UpdateKernel any = kernel;
   const Part &weight = step.parts[kWeight], &gradient = step.parts[kGradient];
   if (kernel.narrow || step.node.compensation || weight.whole ||
@@ -129,7 +129,7 @@ struct Sort {
 class Batch {
  public:
   Batch(const PlanContext& plan, const Sort& sort) : plan_(plan), sort_(sort) {
-    if (plan.arithmetic) batch_.arithmetic = make_nearest(*plan.arithmetic);
+    if (plan.options.arithmetic) batch_.arithmetic = make_nearest(*plan.options.arithmetic);
   }
 
   const Sort& sort() const { return sort_; }
