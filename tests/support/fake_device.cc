@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "ulp/backend/cpu/cpu.h"
+#include "ulp/backend/found_inf.h"
 #include "ulp/base/error.h"
 #include "ulp/runtime/registry.h"
 #include "ulp/session/engine.h"
@@ -203,11 +203,11 @@ class FoundInfTask : public Task {
       : gradients_(gradients.begin(), gradients.end()), sums_(sums) {}
 
   void run(const RunContext& context) override {
-    bool skip = !std::isfinite(context.as<const float>(sums_)[0]);
-    for (const TensorId id : gradients_) {
-      const EncodeStats& stats = context.stats[id.index];
-      skip = skip || stats.overflow > 0 || stats.nan > 0;
-    }
+    const auto stats_of = [&](uint32_t i) -> const EncodeStats& {
+      return context.stats[gradients_[i].index];
+    };
+    const bool skip = gradients_overflowed(context.as<const float>(sums_)[0], 0,
+                                           static_cast<uint32_t>(gradients_.size()), 1, stats_of);
     if (skip) const_cast<StepState*>(context.state)->skip = 1;
   }
 

@@ -140,8 +140,8 @@ struct Backend {
   void (*fill_batch)(const ResidentImages& set, const uint32_t* numbers, uint32_t count, float* images,
                      int32_t* labels, Stream stream) = nullptr;
   // Of a device that is not the host: a task, without a workspace, that sets StepState::skip in the device's memory, to
-  // which RunContext::state leads, where one of these tensors has overflowed or become NaN, or the first of the sums is
-  // not finite.
+  // which RunContext::state leads, where these gradients have overflowed (found_inf.h), the first of the sums being
+  // the loss.
   std::unique_ptr<Task> (*make_found_inf)(const PlanContext& plan, std::span<const TensorId> gradients,
                                           TensorId sums) = nullptr;
   // Makes a task, without a workspace, that prepares for these all at once (Task::prepared), which must outlive it. Null: each

@@ -45,16 +45,6 @@ LossScale choose_loss_scale(const RunConfig& config, const Engine& engine) {
   return choose_loss_scale(config, engine.counted(), engine.assignment());
 }
 
-bool gradients_overflowed(double loss, const Graph& graph, std::span<const EncodeStats> stats) {
-  // Tensors in fp32 report nothing, but without a loss there is no gradient.
-  if (!std::isfinite(loss)) return true;
-  for (size_t i = 0; i < stats.size(); ++i) {
-    if (!is_gradient(graph.tensors()[i].kind)) continue;
-    if (stats[i].overflow > 0 || stats[i].nan > 0) return true;
-  }
-  return false;
-}
-
 Engine::Known known_of(const LossScaler& scaler) {
   return scaler.skips() ? Engine::Known::accepts_no_overflow : Engine::Known::accepts;
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 
+#include "ulp/backend/found_inf.h"
 #include "ulp/data/loader.h"
 #include "ulp/precision/loss_scale.h"
 #include "ulp/run/config.h"
@@ -15,9 +16,6 @@ namespace ulp {
 LossScale choose_loss_scale(const RunConfig& config, std::span<const CountedTensor> tensors,
                             const Assignment& assignment);
 LossScale choose_loss_scale(const RunConfig& config, const Engine& engine);
-
-// Whether a gradient did not fit in its format, or the loss was no finite number: what a loss scale skips a step for.
-bool gradients_overflowed(double loss, const Graph& graph, std::span<const EncodeStats> stats);
 
 // What is known of a verdict that asks the scaler to accept steps by gradients_overflowed.
 Engine::Known known_of(const LossScaler& scaler);

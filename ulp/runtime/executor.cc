@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "ulp/backend/found_inf.h"
 #include "ulp/tensor/stored.h"
 
 namespace ulp {
@@ -97,12 +98,8 @@ void Executor::check_overflow_of(TensorId sums) {
 
 void Executor::make_found_inf() {
   if (!checked_) return;
-  std::vector<TensorId> gradients;
-  for (size_t i = 0; i < plan_.graph().tensor_count(); ++i) {
-    const TensorInfo& tensor = plan_.graph().tensors()[i];
-    if (is_gradient(tensor.kind) && !tensor.twin) gradients.push_back({static_cast<int32_t>(i)});
-  }
-  remote_->set_found_inf(plan_.backend().make_found_inf(plan_.context(), gradients, sums_));
+  remote_->set_found_inf(
+      plan_.backend().make_found_inf(plan_.context(), judged_gradients(plan_.graph()), sums_));
 }
 
 void Executor::run(const StepState& state, bool update) {

@@ -118,7 +118,7 @@ class Engine {
   enum class Known : uint8_t {
     nothing,
     accepts,              // every step
-    accepts_no_overflow,  // every step but those with gradients_overflowed (ulp/run/scaling.h)
+    accepts_no_overflow,  // every step but those with gradients_overflowed (ulp/backend/found_inf.h)
   };
 
   // One step: the gradient of the mean loss over the examples and, unless the verdict rejects it,

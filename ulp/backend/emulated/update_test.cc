@@ -14,9 +14,11 @@
 #include "ulp/backend/cuda/optimizer/found_inf.h"
 #include "ulp/backend/cuda/optimizer/update.h"
 #include "ulp/backend/emulated/emulated.h"
+#include "ulp/backend/found_inf.h"
 #include "ulp/backend/ref/reference.h"
 #include "ulp/backend/update.h"
 #include "ulp/graph/builder.h"
+#include "ulp/graph/gradients.h"
 #include "ulp/graph/ops.h"
 #include "ulp/tensor/memory.h"
 
@@ -335,6 +337,52 @@ TEST(EmulatedFoundInf, SetsAndClearsSkip) {
   EXPECT_EQ(verdict(0), 1u);
   loss = std::nanf("");
   EXPECT_EQ(verdict(0), 1u);
+}
+
+// Any kind of tensor, any event, any loss: the kernel sets skip where the host would refuse the step.
+TEST(EmulatedFoundInf, AgreesWithTheHost) {
+  Graph graph;
+  Builder b{graph, Mode::training};
+  const TensorId x = input(b, "x", {2, 3});
+  const TensorId y = linear(b, "last", relu(b, "relu", linear(b, "first", x, {.out = 3})), {.out = 2});
+  differentiate(graph, mse(b, "loss", y, target(b, "target", {2, 2})));
+  add_updates(graph, [](TensorId) { return update_spec(OptimizerConfig{}); }, {.twice = true});
+  const std::vector<TensorId> gradients = judged_gradients(graph);
+  EXPECT_GT(gradients.size(), 4u);
+  const size_t count = graph.tensor_count();
+  float loss = 1;
+  const TensorId sums{static_cast<int32_t>(count)};
+  std::vector<uint8_t*> data(count + 1, nullptr);
+  data[count] = reinterpret_cast<uint8_t*>(&loss);
+  size_t skipped = 0, trials = 0;
+  const auto agree = [&](const std::vector<EncodeStats>& given) {
+    std::vector<EncodeStats> stats = given;
+    StepState state;
+    RunContext context;
+    context.data = data;
+    context.state = &state;
+    context.stats = stats.data();
+    make_found_inf({.graph = graph, .formats = {}}, gradients, sums)->run(context);
+    EXPECT_EQ(state.skip != 0, gradients_overflowed(loss, graph, given));
+    skipped += state.skip;
+    ++trials;
+  };
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  for (const float l : {1.0f, 0.0f, -2.0f, std::numeric_limits<float>::max(), kInf, -kInf, std::nanf("")}) {
+    loss = l;
+    agree(std::vector<EncodeStats>(count));
+    for (size_t i = 0; i < count; ++i) {
+      for (const EncodeStats& event : {EncodeStats{.overflow = 1}, EncodeStats{.underflow = 1},
+                                       EncodeStats{.nan = 1}, EncodeStats{.amax = kInf}}) {
+        std::vector<EncodeStats> stats(count);
+        stats[i] = event;
+        agree(stats);
+      }
+    }
+  }
+  const size_t each = 4 * count + 1;
+  EXPECT_EQ(trials, 7 * each);
+  EXPECT_EQ(skipped, 3 * each + 4 * 2 * gradients.size());
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Decides on the device whether a step's gradients are usable (no overflow, no NaN). An unusable
-// step is skipped and leaves the parameters unchanged.
+// Decides on the device whether a step's gradients are usable, by the rule of
+// ulp/backend/found_inf.h. An unusable step is skipped and leaves the parameters unchanged.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ struct FoundInfBatch {
 };
 void judge(const FoundInfBatch& batch, Stream stream);
 
-// Sets StepState::skip to 1 if one of the gradients has overflowed or become NaN, or the first of
-// the fp32 sums is not finite; else to 0.
+// Sets StepState::skip to 1 if the gradients have overflowed, with the first of the fp32 sums as the
+// loss; else to 0.
 std::unique_ptr<Task> make_found_inf(const PlanContext& plan, std::span<const TensorId> gradients,
                                      TensorId sums);
 
