@@ -14,6 +14,7 @@ class MadeUpTask : public Task {
  public:
   MadeUpTask(const Traits& traits) : Task(traits.workspace + traits.prepared), traits_(traits) {}
   size_t prepared() const override { return traits_.prepared; }
+  std::vector<TensorId> reads_range_of() const override { return traits_.reads_range; }
   void run(const RunContext&) override {}
   const Traits& traits() const { return traits_; }
 

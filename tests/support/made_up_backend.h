@@ -20,6 +20,7 @@ struct Traits {
   size_t prepared = 0;
   bool begins_pair = false, ends_pair = false;  // as which half of two joined steps it can run
   size_t pair_workspace = 0;                    // of the joined task, given by its first half
+  std::vector<TensorId> reads_range = {};
 };
 
 struct BackendTraits {

@@ -78,6 +78,7 @@ PlanImage::PlanImage(const Plan& plan)
         step.workspace_bytes() -
         (step.prepared && !step.merged && step.merged_task == nullptr ? one.prepared_bytes : 0);
     if (step.preparation != nullptr) one.prepares = step.prepares;
+    one.reads_range = step.task->reads_range_of();
     one.live_until = step.live_until;
     one.joins = step.merged_task != nullptr;
     one.merged = step.merged;

@@ -40,6 +40,7 @@ struct PlanImage {
     std::optional<size_t> prepared;
     size_t prepared_bytes = 0;
     std::vector<int> prepares;
+    std::vector<TensorId> reads_range;
     int live_until = 0;
     bool joins = false, merged = false;  // the first and the second of two that are one task
   };

@@ -22,7 +22,7 @@ Token token(Content content, size_t number, size_t version = 0) {
   return static_cast<uint64_t>(content) << 56 | static_cast<uint64_t>(number) << 24 | version;
 }
 
-// Bytes of the arena, or a state tensor, by its number.
+// Bytes of the arena, or a state tensor, by its number, or behind all of them a tensor's range events.
 struct Extent {
   bool state = false;
   size_t begin = 0, end = 0;
@@ -39,6 +39,7 @@ struct Access {
   Token before = 0;      // of what is written: what must lie there; 0: anything
   TensorId tensor = {};  // none: not of a tensor
   size_t root = 0;       // whose bytes they are
+  bool range = false;    // its range events, which several may report at once
 };
 
 // One node after the other of one step.
@@ -148,7 +149,14 @@ class Simulator {
       end = std::max(
           {end, step.workspace + step.workspace_bytes, step.prepared.value_or(0) + step.prepared_bytes});
     cells_.assign(end / cell_ + 1, token(Content::nothing, 0));
-    for (size_t i = 0; i < graph_.tensor_count(); ++i) state_cells_.push_back(token(Content::tensor, i, 0));
+    for (size_t i = 0; i < 2 * graph_.tensor_count(); ++i)
+      state_cells_.push_back(token(Content::tensor, i, 0));
+  }
+
+  // Range events: not there before somebody reports them.
+  Access range(TensorId id) const {
+    const size_t number = graph_.tensor_count() + at(id);
+    return {{true, number, number + 1}, token(Content::tensor, number, 1), 0, {}, number, true};
   }
 
   Access access(TensorId id, size_t version) const {
@@ -193,6 +201,12 @@ class Simulator {
         if (node.adds || is_state(graph_[node.out[k]].kind))
           write.before = token(Content::tensor, write.root, writes_[at(id)][k] - 1);
         part.writes.push_back(write);
+      }
+    }
+    for (const TensorId id : step.reads_range) part.reads.push_back(range(id));
+    for (const auto* nodes : {&step.inlined, &step.roots}) {
+      for (const NodeId id : *nodes) {
+        for (const TensorId out : graph_[id].out) part.writes.push_back(range(out));
       }
     }
     if (step.prepared) {
@@ -321,7 +335,7 @@ class Simulator {
     const auto against = [&](const Work& x, const Work& y, bool writes) {
       for_each(x, true, [&](const Access& one) {
         for_each(y, writes, [&](const Access& two) {
-          if (one.extent.meets(two.extent))
+          if (one.extent.meets(two.extent) && !(writes && one.range && two.range))
             report(Fault::race, "{} writes what {} {}", x.name, y.name, writes ? "writes" : "reads");
         });
       });
@@ -363,7 +377,7 @@ class Simulator {
           }
         }
         for (const Access& other : part.writes) {
-          if (&other != &write && other.extent.meets(write.extent))
+          if (&other != &write && other.extent.meets(write.extent) && !write.range)
             report(Fault::race, "{} writes two things in one place", work.name);
         }
       }
@@ -382,7 +396,8 @@ class Simulator {
     };
     for (const Access& write : second.writes) {
       for (const Access& other : first.writes) {
-        if (write.extent.meets(other.extent) && !(write.root == other.root && write.before != 0))
+        if (write.extent.meets(other.extent) && !write.range &&
+            !(write.root == other.root && write.before != 0))
           report(Fault::race, "both halves of {} write in one place", work.name);
       }
       for (const Access& read : first.reads) {
@@ -394,7 +409,7 @@ class Simulator {
     }
     for (const Access& write : first.writes) {
       for (const Access& read : second.reads) {
-        if (write.extent.meets(read.extent) && read.root != write.root)
+        if (write.extent.meets(read.extent) && (read.range || read.root != write.root))
           report(Fault::in_place, "the first half of {} writes what the second reads, {}", work.name,
                  access_name(read));
       }
@@ -402,6 +417,7 @@ class Simulator {
   }
 
   std::string access_name(const Access& one) const {
+    if (one.range) return "the range of " + graph_.tensors()[one.root - graph_.tensor_count()].name;
     return one.tensor ? name(one.tensor) : "what is prepared";
   }
 

@@ -96,6 +96,9 @@ class Task {
   // So many of the workspace's bytes, the last ones, are made of state alone, and can be made before the task's turn, together
   // with those of other tasks (Backend::make_preparation). Then they lie elsewhere, and the workspace ends before them.
   virtual size_t prepared() const { return 0; }
+  // Tensors whose range events it reads, such as the largest magnitude, from RunContext::stats. The plan has them
+  // reported before the task runs, by whatever step it is that writes the tensor, as if they were inputs.
+  virtual std::vector<TensorId> reads_range_of() const { return {}; }
   virtual void run(const RunContext& context) = 0;
   // How it does it, where there was a choice that a user may want to know; else "".
   virtual std::string note() const { return ""; }

@@ -54,6 +54,20 @@ TEST(Merge, JoinsTwoSteps) {
   EXPECT_EQ(apart->place(x).last, 2);
 }
 
+// The range of what the first writes is complete when all of it is written.
+TEST(Merge, NotWhereTheSecondReadsARangeOfTheFirst) {
+  GraphMaker g;
+  const TensorId x = g.any("peak", {}, kShape), sums = g.columns("sums", x), y = g.map("y", {x, sums});
+  g.any("end", {y}, {1});
+  for (const TensorId range : {x, sums}) {
+    Traits second = kSecond;
+    second.reads_range = {range};
+    const MadeUpPlan plan(g.graph, joining({{"sums", kFirst}, {"y", second}}));
+    EXPECT_EQ(faults_of(*plan), "");
+    EXPECT_EQ(joined(plan, 1), range == x);
+  }
+}
+
 // The second may write where both read.
 TEST(Merge, SecondTakesOverWhatBothRead) {
   GraphMaker g;

@@ -58,7 +58,7 @@ size_t Plan::lay_out_steps(const PlanOptions& options, const Lives& lives, std::
   return attempt(false, false, false);
 }
 
-// A step that may run on the side stream does so until something reads what it writes or overwrites
+// A step that may run on the side stream does so until something reads what it writes or reports, or overwrites
 // what it reads, or until forward and backward end, if that takes no more memory: what it touches
 // stays live until then. `life`: of tensors; `buffer_of`: their buffers, negative: none.
 void Plan::overlap_steps(std::span<const TensorPlace> life, std::span<const int> buffer_of,
@@ -92,6 +92,16 @@ void Plan::overlap_steps(std::span<const TensorPlace> life, std::span<const int>
     return false;
   };
 
+  // Of merged steps both halves.
+  const auto range_meets = [&](size_t a, size_t b) {
+    for (size_t i = a; i == a || (i < steps_.size() && steps_[i].merged); ++i) {
+      for (size_t j = b; j == b || (j < steps_.size() && steps_[j].merged); ++j) {
+        if (reports_range_for(i, j) || reports_range_for(j, i)) return true;
+      }
+    }
+    return false;
+  };
+
   for (int when = 0; when < end; ++when) {
     const auto now = static_cast<size_t>(when);
     PlanStep& step = steps_[now];
@@ -106,7 +116,7 @@ void Plan::overlap_steps(std::span<const TensorPlace> life, std::span<const int>
     for (; until < std::min(end, when + 1 + kMostOverlapped); ++until) {
       const auto other = static_cast<size_t>(until);
       if (!goes_on(step.phase, steps_[other].phase) || meet(read[other], written[now]) ||
-          meet(written[other], written[now]) || meet(written[other], read[now]) ||
+          meet(written[other], written[now]) || meet(written[other], read[now]) || range_meets(now, other) ||
           std::any_of(kept.begin(), kept.end(), [&](size_t i) { return overwritten(i, until); }))
         break;
       size_t more = aligned_bytes(step.task->workspace());

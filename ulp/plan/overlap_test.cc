@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,37 @@ TEST(Overlap, UntilItIsRead) {
   const MadeUpPlan apart(g.graph, beside(), options);
   EXPECT_EQ(faults_of(*apart), "");
   EXPECT_EQ(until(apart), 0);
+}
+
+// What a task reads of a tensor's range is read like its bytes: both ways.
+TEST(Overlap, UntilItsRangeIsRead) {
+  GraphMaker g;
+  const TensorId peak = g.any("peak", {}, kShape), x = g.any("beside", {peak}, kShape),
+                 a = g.any("a", {peak}, kShape), b = g.any("b", {a}, kShape), c = g.any("c", {b}, kShape);
+  g.any("reads", {x, c}, kShape);
+  EXPECT_EQ(until(MadeUpPlan(g.graph, beside())), 5);
+  const MadeUpPlan plan(g.graph, beside({{"b", {.reads_range = {x}}}}));
+  EXPECT_EQ(faults_of(*plan), "");
+  EXPECT_EQ(until(plan), 3);
+  const MadeUpPlan also(g.graph, beside({{"b", {.reads_range = {a}}}, {"c", {.reads_range = {peak}}}}));
+  EXPECT_EQ(faults_of(*also), "");
+  EXPECT_EQ(until(also), 5);
+  EXPECT_THROW(MadeUpPlan(g.graph, beside({{"a", {.reads_range = {b}}}})), std::logic_error);
+}
+
+// A later step that adds to a range must not do so while it is read.
+TEST(Overlap, UntilTheRangeItReadsChanges) {
+  GraphMaker g;
+  const TensorId peak = g.any("peak", {}, kShape), sum = g.any("sum", {peak}, kShape, Kind::grad_sum),
+                 x = g.any("beside", {peak}, kShape), a = g.any("a", {peak}, kShape);
+  g.write(harness::kMadeUp, "adds", {a}, {sum}, true);
+  const TensorId b = g.any("b", {a}, kShape);
+  g.any("reads", {x, b}, kShape);
+  EXPECT_EQ(until(MadeUpPlan(g.graph, beside())), 6);
+  const MadeUpPlan plan(g.graph,
+                        beside({{"beside", {.side_stream = true, .workspace = 100, .reads_range = {sum}}}}));
+  EXPECT_EQ(faults_of(*plan), "");
+  EXPECT_EQ(until(plan), 4);
 }
 
 TEST(Overlap, NotWhereTheNextStepReadsIt) {

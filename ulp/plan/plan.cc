@@ -1,6 +1,7 @@
 #include "ulp/plan/plan.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "ulp/base/error.h"
 #include "ulp/graph/ops/arithmetic.h"
@@ -188,7 +189,42 @@ Plan::Plan(const Graph& graph, std::vector<TensorFormat> formats, const PlanOpti
       for (const NodeId inlined : step.inlined) stored[at(graph[inlined].out[0])] = true;
     }
   }
+  check_ranges();
   lay_out(options);
+}
+
+// A step reports what it computes, and the weights that it rounds as it loads them.
+bool Plan::reports_range(size_t step, TensorId id) const {
+  for (const auto* nodes : {&steps_[step].inlined, &steps_[step].roots}) {
+    for (const NodeId number : *nodes) {
+      const Node& node = graph_[number];
+      const auto is_among = [&](const std::vector<TensorId>& list) {
+        return std::find(list.begin(), list.end(), id) != list.end();
+      };
+      if (is_among(node.out) || (is_state(graph_[id].kind) && is_among(node.in))) return true;
+    }
+  }
+  return false;
+}
+
+bool Plan::reports_range_for(size_t writer, size_t reader) const {
+  const std::vector<TensorId> read = steps_[reader].task->reads_range_of();
+  return std::any_of(read.begin(), read.end(), [&](TensorId id) { return reports_range(writer, id); });
+}
+
+// Updates report apart from the rest of a step, so a range is read on the side of them on which it is written.
+void Plan::check_ranges() const {
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    for (const TensorId id : steps_[i].task->reads_range_of()) {
+      const auto reported = [&](const PlanStep& step) {
+        return (step.phase == Phase::update) == (steps_[i].phase == Phase::update) &&
+               reports_range(static_cast<size_t>(&step - steps_.data()), id);
+      };
+      if (std::any_of(steps_.begin(), steps_.begin() + static_cast<std::ptrdiff_t>(i), reported)) continue;
+      throw std::logic_error("a task reads the range of " + graph_[id].name +
+                             ", which no step before it reports");
+    }
+  }
 }
 
 bool Plan::reads(size_t step, TensorId root) const {

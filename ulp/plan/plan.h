@@ -124,6 +124,10 @@ class Plan {
   bool writes_state_of(int writer, int reader) const;
   bool state_changes(int when, int reader) const;
   bool reads(size_t step, TensorId root) const;
+  // Whether a step reports a tensor's range events; those that another's task reads.
+  bool reports_range(size_t step, TensorId id) const;
+  bool reports_range_for(size_t writer, size_t reader) const;
+  void check_ranges() const;
 
   const Graph& graph_;
   const Backend& backend_;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,7 +30,8 @@ BackendTraits draw_backend(Random& random) {
   made.prepares = !random.one_in(3);
   made.joins = !random.one_in(3);
   const uint64_t salt = random.word();
-  const int64_t side = random.between(1, 4), joined = random.between(1, 3), prepared = random.between(1, 4);
+  const int64_t side = random.between(1, 4), joined = random.between(1, 3), prepared = random.between(1, 4),
+                ranges = random.between(1, 6);
   const bool large = random.one_in(4);  // workspaces that are most of the arena
   made.of = [=](const Problem& problem) {
     Random own(salt ^ (uint64_t{0x9E3779B97F4A7C15} * tensor_number(problem.root().name)));
@@ -42,6 +44,14 @@ BackendTraits draw_backend(Random& random) {
     traits.begins_pair = own.one_in(joined);
     traits.ends_pair = own.one_in(joined);
     traits.pair_workspace = own.among(kSizes);
+    const std::vector<TensorId>& in = problem.root().in;
+    if (!in.empty() && own.one_in(ranges)) {
+      const TensorId root = problem.plan.root_of(own.among(in));
+      const NodeId producer = problem.tensor(root).producer;
+      const bool inside =
+          std::find(problem.inlined.begin(), problem.inlined.end(), producer) != problem.inlined.end();
+      if (producer && !inside && problem.root().phase < Phase::update) traits.reads_range = {root};
+    }
     return traits;
   };
   return made;

@@ -137,6 +137,20 @@ TEST_F(SimulatorTest, FindsStepsThatRunOnTooLong) {
   plant({Fault::life}, [&](PlanImage& i) { i.places[at(p0)].last = 3; });
 }
 
+TEST_F(SimulatorTest, FindsRangesThatAreReadTooEarly) {
+  for (const size_t sound : {6, 7, 8}) {
+    PlanImage image(**plan);
+    image.steps[sound].reads_range = {side, p1};
+    EXPECT_EQ(text_of(simulate(image)), "");
+  }
+  plant({Fault::stale}, [&](PlanImage& i) { i.steps[1].reads_range = {p1}; });
+  plant({Fault::race}, [&](PlanImage& i) { i.steps[4].reads_range = {side}; });
+  plant({Fault::race}, [&](PlanImage& i) { i.steps[5].reads_range = {side}; });
+  // Of the other half of a pair, and of what it writes itself.
+  plant({Fault::in_place}, [&](PlanImage& i) { i.steps[5].reads_range = {sums}; });
+  plant({Fault::in_place}, [&](PlanImage& i) { i.steps[6].reads_range = {reads}; });
+}
+
 TEST_F(SimulatorTest, FindsResultsThatAreGone) {
   plant({Fault::result}, [&](PlanImage& i) { i.results = {z, y}; });
   plant({Fault::result}, [&](PlanImage& i) { i.places[at(reads)].home = Home::nowhere; });

@@ -265,6 +265,10 @@ class IgemmTask : public Task {
   }
 
   size_t prepared() const override { return prepared_; }
+  // The window of 16-bit codes follows the images' largest magnitude.
+  std::vector<TensorId> reads_range_of() const override {
+    return feed_ == Feed::half_from_16 ? std::vector{root_} : std::vector<TensorId>{};
+  }
 
   // The packing job that writes the weight blocks from `to` on.
   IgemmWeights weights(const RunContext& context, uint8_t* to) const {
@@ -370,7 +374,6 @@ class IgemmTask : public Task {
         call.marked = words(marked_);
         call.outside = words(outside_);
         call.outside_words = outside_words_;
-        // Reported in this step by the task that wrote them.
         if (context.stats != nullptr) call.most = &(context.stats + root_.index)->amax;
       }
       run_conv_igemm(call, feed, in, context.stream);
