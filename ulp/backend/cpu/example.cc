@@ -1,8 +1,8 @@
 #include "ulp/backend/cpu/example.h"
 
 #include <algorithm>
-#include <numeric>
 
+#include "ulp/backend/slices.h"
 #include "ulp/base/error.h"
 #include "ulp/base/parallel.h"
 
@@ -79,9 +79,10 @@ ExampleTask::ExampleTask(const Problem& problem, Function function, const Rule& 
       function_(function),
       units_(rule.units(problem)),
       silent_(rule.silent) {
-  size_t largest = 1, quantum = 1;
+  size_t largest = 1;
+  BatchSlices chunks{.units = static_cast<int64_t>(units_)};
   const auto by_chunk = [&](size_t granule, size_t floats) {
-    quantum = std::lcm(quantum, granule / std::gcd(granule, floats));
+    chunks.add_decoded(granule, floats);
     return Reach::by_chunk;
   };
   for (size_t i = 0; i < node_.in.size(); ++i) {
@@ -113,10 +114,10 @@ ExampleTask::ExampleTask(const Problem& problem, Function function, const Rule& 
     largest = std::max(largest, output.floats);
     out_.push_back(output);
   }
-  chunk_ = (std::max<size_t>(kChunk / largest, 1) + quantum - 1) / quantum * quantum;
   // Every thread should get something.
   const auto threads = static_cast<size_t>(thread_count());
-  chunk_ = std::min(chunk_, ((units_ + threads - 1) / threads + quantum - 1) / quantum * quantum);
+  const size_t wanted = std::min(std::max<size_t>(kChunk / largest, 1), (units_ + threads - 1) / threads);
+  chunk_ = static_cast<size_t>(chunks.whole_quanta(static_cast<int64_t>(wanted)));
 
   Workspace shared, own;
   const auto place = [&](auto& operand, size_t elements) {

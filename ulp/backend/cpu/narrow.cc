@@ -6,12 +6,12 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 
 #include "ulp/backend/access.h"
 #include "ulp/backend/cpu/example.h"
 #include "ulp/backend/cpu/narrow_loops.h"
 #include "ulp/base/parallel.h"
+#include "ulp/backend/slices.h"
 
 namespace ulp {
 namespace narrow {
@@ -208,16 +208,14 @@ class SumTask : public Task {
         rule_(rule_of(problem.plan)),
         units_(units),
         writer_(problem, node_, node_.out[0]) {
-    size_t quantum = 1, bytes = 0;
+    BatchSlices slices{.units = static_cast<int64_t>(units_)};
     for (size_t i = 0; i < 2; ++i) {
       in_[i] = Reader(problem, node_.in[i]);
       unit_[i] = in_[i].elements() / units_;
       if (in_[i].is_direct() || in_[i].granule() == 0) continue;
-      quantum = std::lcm(quantum, in_[i].granule() / std::gcd(in_[i].granule(), unit_[i]));
-      bytes += unit_[i] * sizeof(float);
+      slices.add_decoded(in_[i].granule(), unit_[i]);
     }
-    const size_t room = std::min(problem.plan.options.workspace, kNear);
-    slice_ = bytes == 0 ? units_ : std::min(units_, std::max<size_t>(room / bytes / quantum, 1) * quantum);
+    slice_ = static_cast<size_t>(slices.step_within(std::min(problem.plan.options.workspace, kNear)));
     Workspace workspace;
     for (size_t i = 0; i < 2; ++i) {
       space_[i] = workspace.book(in_[i].granule() == 0 ? in_[i].space()

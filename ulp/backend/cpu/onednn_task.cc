@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 
 #include "ulp/backend/cpu/onednn.h"
+#include "ulp/backend/slices.h"
 #include "ulp/base/error.h"
 #include "ulp/base/parallel.h"
 
@@ -144,8 +144,6 @@ class ProductTask : public Task {
   };
 
   bool choose(bool plain);
-  size_t quantum() const;
-  size_t by_slice_floats() const;
   Places place(const Offer& offer, int64_t step, size_t scratchpad) const;
   bool surely_in_place() const { return writer_.may_be_direct() && !grad_sum_; }
   const float* load_weight(const RunContext& context) const;
@@ -153,6 +151,7 @@ class ProductTask : public Task {
   void finish(const RunContext& context, float* result) const;
 
   OnednnProduct product_;
+  BatchSlices slices_;
   size_t limit_;
   int threads_;
   std::vector<Reader> in_;
@@ -171,13 +170,17 @@ class ProductTask : public Task {
 };
 
 ProductTask::ProductTask(const Problem& problem, OnednnProduct product)
-    : product_(std::move(product)), limit_(problem.plan.options.workspace), threads_(thread_count()) {
+    : product_(std::move(product)),
+      slices_{.units = product_.units},
+      limit_(problem.plan.options.workspace),
+      threads_(thread_count()) {
   for (const Sliced& operand : product_.in) {
     in_.emplace_back(problem, operand.id);
     const Reader& reader = in_.back();
     reach_in_.push_back(reader.is_direct()      ? Reach::in_place
                         : reader.granule() == 0 ? Reach::as_whole
                                                 : Reach::by_slice);
+    if (reach_in_.back() == Reach::by_slice) slices_.add_decoded(reader.granule(), operand.unit);
   }
   if (product_.weight) weight_ = Reader(problem, product_.weight);
   if (product_.bias) bias_ = Reader(problem, product_.bias);
@@ -186,6 +189,7 @@ ProductTask::ProductTask(const Problem& problem, OnednnProduct product)
   if (!product_.summed() && !surely_in_place()) {
     reach_out_ = writer_.granule() == 0 ? Reach::as_whole : Reach::by_slice;
   }
+  if (reach_out_ == Reach::by_slice) slices_.add_decoded(writer_.granule(), product_.out.unit);
 
   // A last, smaller slice must take the weight in the layout of the others; if oneDNN cannot, all
   // take it as stored.
@@ -193,25 +197,6 @@ ProductTask::ProductTask(const Problem& problem, OnednnProduct product)
   main_ = Stage(product_, main_offer_);
   if (product_.units % step_ != 0) tail_ = Stage(product_, tail_offer_);
   workspace_ = at_.bytes;
-}
-
-// Slices of packed codes begin at whole bytes.
-size_t ProductTask::quantum() const {
-  size_t units = 1;
-  const auto respect = [&](size_t granule, size_t unit) {
-    units = std::lcm(units, granule / std::gcd(granule, unit));
-  };
-  for (size_t i = 0; i < in_.size(); ++i) {
-    if (reach_in_[i] == Reach::by_slice) respect(in_[i].granule(), product_.in[i].unit);
-  }
-  if (reach_out_ == Reach::by_slice) respect(writer_.granule(), product_.out.unit);
-  return units;
-}
-
-size_t ProductTask::by_slice_floats() const {
-  size_t floats = reach_out_ == Reach::by_slice ? product_.out.unit : 0;
-  for (size_t i = 0; i < in_.size(); ++i) floats += reach_in_[i] == Reach::by_slice ? product_.in[i].unit : 0;
-  return floats;
 }
 
 ProductTask::Places ProductTask::place(const Offer& offer, int64_t step, size_t scratchpad) const {
@@ -251,7 +236,7 @@ ProductTask::Places ProductTask::place(const Offer& offer, int64_t step, size_t 
 // The largest slices that stay within the limit. If not even the smallest do, slices of a quarter
 // of it: what is kept besides them is too large already, and small slices would only be slow.
 bool ProductTask::choose(bool plain) {
-  const auto units = product_.units, least = std::min(static_cast<int64_t>(quantum()), units);
+  const int64_t units = product_.units;
   const auto offer = [&](int64_t n, const Desc* layout) {
     return product_.offer(n, plain ? &product_.plain : layout);
   };
@@ -271,32 +256,23 @@ bool ProductTask::choose(bool plain) {
     at_ = place(main_offer_, step, scratchpad);
     return at_.bytes <= limit_;
   };
-  const auto cut = [&](int64_t slices) {
-    const int64_t step = (units + slices - 1) / slices;
-    return std::min(units, (step + least - 1) / least * least);
-  };
   try {
     // Each slice costs another pass over the weights.
-    const size_t all =
-        4 * by_slice_floats() * static_cast<size_t>(units);  // bytes decoded, were there one slice
     const size_t weights = product_.summed() || product_.weight ? product_.plain.get_size() : 0;
-    const auto at_least = [&](size_t room) {
-      return static_cast<int64_t>((all + room - 1) / std::max<size_t>(room, 1));
-    };
-    const int64_t fewest = std::max<int64_t>(at_least(std::max(kNear, 2 * weights)), 1);
+    const int64_t fewest = slices_.slices_within(std::max(kNear, 2 * weights));
     for (int64_t slices = fewest;; slices *= 2) {
-      const int64_t step = cut(slices);
+      const int64_t step = slices_.step(slices);
       if (try_step(step)) {
         // The memory besides the slices is known now: fewer slices may do.
-        const size_t beside = at_.bytes - 4 * by_slice_floats() * static_cast<size_t>(step);
-        const int64_t fewer = std::max(fewest, at_least(limit_ > beside ? limit_ - beside : 1));
-        if (cut(fewer) > step && try_step(cut(fewer))) return true;
+        const size_t beside = at_.bytes - slices_.unit_bytes * static_cast<size_t>(step);
+        const int64_t fewer = std::max(fewest, slices_.slices_within(limit_ > beside ? limit_ - beside : 0)),
+                      larger = slices_.step(fewer);
+        if (larger > step && try_step(larger)) return true;
         return try_step(step);
       }
-      if (step <= least) break;
+      if (step <= slices_.least()) break;
     }
-    try_step(
-        cut(std::clamp<int64_t>(at_least(std::max<size_t>(limit_ / 4, 1)), std::min(fewest, units), units)));
+    try_step(slices_.step(std::clamp(slices_.slices_within(limit_ / 4), std::min(fewest, units), units)));
     return true;
   } catch (const dnnl::error&) {
     return false;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ulp/backend/cuda/library/library.h"
+#include "ulp/backend/slices.h"
 #include "ulp/base/error.h"
 #include "ulp/tensor/memory.h"
 
@@ -305,8 +306,6 @@ class LibraryTask : public Task {
     }
   }
 
-  size_t unit_bytes() const { return a_.unit_bytes() + b_.unit_bytes() + out_.unit_bytes(); }
-
   // Lays out the workspace for slices of `step` units and a library that needs `library` bytes.
   size_t place(int64_t step, size_t library) {
     Workspace space;
@@ -317,17 +316,6 @@ class LibraryTask : public Task {
     out_.book(space, product_.units, step);
     library_ = space.book(library > 0 ? library + kAlignment : 0, 1);
     return space.bytes();
-  }
-
-  // Units of a slice for this many slices. Equal slices need one plan instead of two; that is worth
-  // smaller slices, but not smaller than half.
-  int64_t step_of(int64_t slices) const {
-    const int64_t units = product_.units;
-    for (int64_t more = slices; more < 2 * slices && more <= units / kLeast; ++more) {
-      if (units % (more * kLeast) == 0) return units / more;
-    }
-    const int64_t step = (units + slices - 1) / slices;
-    return std::min(units, (step + kLeast - 1) / kLeast * kLeast);
   }
 
   bool find(int64_t step, size_t limit) {
@@ -346,38 +334,37 @@ class LibraryTask : public Task {
   }
 
   // The minimum number of slices, for a library that needs `library` bytes.
-  int64_t slices_for(size_t limit, size_t library) {
+  int64_t slices_for(const BatchSlices& batch, size_t limit, size_t library) {
     if (place(product_.units, library) + out_.reserve() <= limit) return 1;
-    const size_t all = place(kLeast, library) + out_.reserve(), slice = kLeast * unit_bytes();
+    const size_t all = place(kLeast, library) + out_.reserve(), slice = kLeast * batch.unit_bytes;
     const size_t beside = all - std::min(all, slice);
-    const size_t room = limit > beside ? limit - beside : 1;
-    const auto units = static_cast<size_t>(product_.units);
-    const size_t most = std::max<size_t>(units / kLeast, 1);
-    return static_cast<int64_t>(std::clamp<size_t>((units * unit_bytes() + room - 1) / room, 1, most));
+    return std::min(batch.slices_within(limit > beside ? limit - beside : 0),
+                    std::max<int64_t>(product_.units / kLeast, 1));
   }
 
-  // As few slices as fit; if none fit, the smallest.
+  // As few slices as fit; if none fit, the smallest. Equal slices need one plan instead of two; that
+  // is worth smaller slices, but not smaller than half.
   void cut(size_t limit) {
     why_not_.clear();
+    const BatchSlices batch{product_.units, kLeast, a_.unit_bytes() + b_.unit_bytes() + out_.unit_bytes()};
     // Without tensor cores, engines that need no workspace are very slow.
     const size_t library_limit = std::max(kEnough, product_.unit.unit == Unit::fp32 ? limit : limit / 4);
     size_t library = 0;
     for (int64_t slices = 1;;) {
-      slices = std::max(slices, slices_for(limit, library));
-      step_ = step_of(slices);
+      slices = std::max(slices, slices_for(batch, limit, library));
+      step_ = batch.even_step(slices);
       if (too_large(step_)) {
         why_not_ = "more elements than the library counts";
       } else if (find(step_, library_limit)) {
         why_not_.clear();
         library = std::max(main_.workspace(), tail_ ? tail_.workspace() : 0);
         workspace_ = place(step_, library);
-        if (workspace_ + out_.reserve() <= limit || step_ <= kLeast || unit_bytes() == 0) return;
+        if (workspace_ + out_.reserve() <= limit || step_ <= kLeast || batch.unit_bytes == 0) return;
       } else {
         return;
       }
       if (step_ <= kLeast) return;
-      const int64_t before = step_;
-      while (step_of(slices) >= before) ++slices;
+      slices = batch.more_slices(slices);
     }
   }
 
