@@ -24,12 +24,12 @@ QuickCodec codec_of(std::string_view name) {
 }
 
 struct Work {
-  IgemmConv conv;
+  ConvExtents32 conv;
   bool gradient;
   Feed feed;
 
-  uint32_t in_c() const { return gradient ? conv.k : conv.c; }
-  uint32_t out_c() const { return gradient ? conv.c : conv.k; }
+  uint32_t in_c() const { return gradient ? conv.out_c : conv.c; }
+  uint32_t out_c() const { return gradient ? conv.c : conv.out_c; }
 };
 
 // Memory that the copy engine takes.

@@ -1,6 +1,7 @@
 // Convolutions from codes to codes on a GPU: how they are cut, weights as blocks, parts of gradients, what is taken and what is not.
 // The kernel itself is loops here (fake_igemm.cc).
 #include "ulp/backend/cuda/igemm/conv_igemm.h"
+#include "tests/support/square_conv.h"
 
 #include <gtest/gtest.h>
 
@@ -23,7 +24,6 @@ namespace {
 
 using cuda::Divisor;
 using cuda::Feed;
-using cuda::IgemmConv;
 using cuda::IgemmPart;
 using cuda::IgemmShape;
 using cuda::IgemmTiling;
@@ -158,10 +158,9 @@ TEST(ConvIgemm, DivisorsAreExact) {
   }
 }
 
-IgemmConv square(uint32_t images, uint32_t size, uint32_t c, uint32_t k, uint32_t kernel, uint32_t stride,
-                 uint32_t padding) {
-  const uint32_t out = (size + 2 * padding - kernel) / stride + 1;
-  return {images, size, size, c, out, out, k, kernel, kernel, stride, stride, padding, padding};
+ConvExtents32 square(uint32_t images, uint32_t size, uint32_t c, uint32_t k, uint32_t kernel, uint32_t stride,
+                     uint32_t padding) {
+  return square_conv(images, size, c, k, kernel, stride, padding).as<uint32_t>();
 }
 
 // Operands of gradients of weights in tf32 are the numbers that codes stand for.
@@ -277,7 +276,7 @@ TEST(ConvIgemm, SlabsHaveEveryPixelOfTheirTile) {
         for (const uint32_t padding : {0u, 1u, 2u}) {
           if (size + 2 * padding < kernel || size < stride) continue;
           for (const uint32_t images : {1u, 5u, 19u}) {
-            const IgemmConv conv = square(images, size, 16, 64, kernel, stride, padding);
+            const ConvExtents32 conv = square(images, size, 16, 64, kernel, stride, padding);
             std::vector<IgemmPart> parts = cuda::gradient_parts(conv);
             parts.push_back(cuda::forward_part(conv));
             for (const IgemmPart& part : parts) {
@@ -344,10 +343,10 @@ TEST(ConvIgemm, PaddedTilesHaveEveryPixelOfTheirResults) {
         for (const uint32_t padding : {0u, 1u, 2u, 4u}) {
           if (size + 2 * padding < kernel || size < stride) continue;
           for (const uint32_t images : {1u, 5u}) {
-            IgemmConv conv = square(images, size, 16, 16, kernel, stride, padding);
+            ConvExtents32 conv = square(images, size, 16, 16, kernel, stride, padding);
             if (size > 8) {
               conv.w -= 4;  // not as wide as high
-              conv.out_w = (conv.w + 2 * padding - kernel) / stride + 1;
+              conv = conv.with_output();
             }
             std::vector<IgemmPart> parts = cuda::gradient_parts(conv);
             parts.push_back(cuda::forward_part(conv));
@@ -380,7 +379,7 @@ TEST(ConvIgemm, PaddedTilesHaveEveryPixelOfTheirResults) {
 
 // Not where there is stride, few taps or many channels, nor where rows have no room.
 TEST(ConvIgemm, PadsWhereChannelsAreFew) {
-  const auto padded = [](const IgemmConv& conv, Feed feed = Feed::bf16) {
+  const auto padded = [](const ConvExtents32& conv, Feed feed = Feed::bf16) {
     return cuda::choose_padded(cuda::forward_part(conv).shape, feed, kProcessors);
   };
   for (const Feed feed : {Feed::bf16, Feed::bf16_from_8}) {

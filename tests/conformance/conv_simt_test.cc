@@ -23,19 +23,18 @@ namespace {
 
 constexpr uint32_t kProcessors = 132;
 constexpr ConvSimtTile kTiles[] = {ConvSimtTile::slim, ConvSimtTile::narrow, ConvSimtTile::wide};
-enum class Kind { forward, grad_input, grad_weight };
-constexpr Kind kKinds[] = {Kind::forward, Kind::grad_input, Kind::grad_weight};
+constexpr ConvKind kKinds[] = {ConvKind::forward, ConvKind::grad_input, ConvKind::grad_weight};
 
-IgemmConv conv(uint32_t images, uint32_t h, uint32_t w, uint32_t c, uint32_t k, uint32_t kernel,
-               uint32_t stride, uint32_t padding) {
-  const auto out = [&](uint32_t size) { return (size + 2 * padding - kernel) / stride + 1; };
-  return {images, h, w, c, out(h), out(w), k, kernel, kernel, stride, stride, padding, padding};
+ConvExtents32 conv(uint32_t images, uint32_t h, uint32_t w, uint32_t c, uint32_t k, uint32_t kernel,
+                   uint32_t stride, uint32_t padding) {
+  return ConvExtents32{images, h, w, c, 1, 1, k, kernel, kernel, stride, stride, padding, padding}
+      .with_output();
 }
 
 // One pixel; more and fewer than a tile of pixels and of channels; half a chunk of channels; pixels that no tap meets; small images, of
 // which a chunk of pixels has several.
-const std::vector<IgemmConv>& convolutions() {
-  static const std::vector<IgemmConv> all = {
+const std::vector<ConvExtents32>& convolutions() {
+  static const std::vector<ConvExtents32> all = {
       conv(1, 1, 1, 4, 4, 1, 1, 0),   conv(2, 9, 8, 12, 20, 3, 1, 1), conv(3, 7, 5, 4, 132, 3, 2, 1),
       conv(2, 6, 7, 36, 8, 1, 2, 0),  conv(5, 2, 2, 8, 12, 3, 1, 1),  conv(1, 9, 7, 8, 68, 5, 3, 2),
       conv(9, 1, 3, 16, 24, 3, 1, 1), conv(1, 8, 9, 132, 4, 2, 1, 0), conv(2, 5, 6, 4, 8, 3, 2, 0),
@@ -43,10 +42,10 @@ const std::vector<IgemmConv>& convolutions() {
   return all;
 }
 
-std::string title(const IgemmConv& one, Kind kind, const ConvSimtTiling& tiling) {
+std::string title(const ConvExtents32& one, ConvKind kind, const ConvSimtTiling& tiling) {
   constexpr std::string_view names[] = {"forward", "gradient of inputs", "gradient of weights"};
   return fmt::format("{} of {}x{}x{}x{} to {}, kernel {}, stride {}, tile of {}, {} pieces",
-                     names[static_cast<size_t>(kind)], one.images, one.h, one.w, one.c, one.k, one.kernel_h,
+                     names[static_cast<size_t>(kind)], one.n, one.h, one.w, one.c, one.out_c, one.kernel_h,
                      one.stride_h, tile_columns(tiling.tile), tiling.pieces);
 }
 
@@ -60,18 +59,21 @@ std::vector<float> random(size_t count, uint32_t seed) {
 
 // Tensors of a convolution, and what it makes of them.
 struct Work {
-  IgemmConv conv;
-  Kind kind;
+  ConvExtents32 conv;
+  ConvKind kind;
   std::vector<float> x, weight, grad;
   std::vector<double> sums, magnitudes;
 
-  Work(const IgemmConv& one, Kind which) : conv(one), kind(which) {
-    x = random(size_t{one.images} * one.h * one.w * one.c, 1);
-    weight = random(size_t{one.k} * one.kernel_h * one.kernel_w * one.c, 2);
-    grad = random(size_t{one.images} * one.out_h * one.out_w * one.k, 3);
-    sums.assign(kind == Kind::forward ? grad.size() : kind == Kind::grad_input ? x.size() : weight.size(), 0);
+  Work(const ConvExtents32& one, ConvKind which) : conv(one), kind(which) {
+    x = random(one.x_elements(), 1);
+    weight = random(one.weight_elements(), 2);
+    grad = random(one.out_elements(), 3);
+    sums.assign(kind == ConvKind::forward      ? grad.size()
+                : kind == ConvKind::grad_input ? x.size()
+                                               : weight.size(),
+                0);
     magnitudes = sums;
-    for (size_t result = 0; result < grad.size() / one.k; ++result) {
+    for (size_t result = 0; result < grad.size() / one.out_c; ++result) {
       for (uint32_t tap = 0; tap < one.kernel_h * one.kernel_w; ++tap) meet(result, tap);
     }
   }
@@ -84,13 +86,13 @@ struct Work {
                         conv.padding_w;
     if (row < 0 || row >= conv.h || column < 0 || column >= conv.w) return;
     const size_t pixel = (image * conv.h + static_cast<size_t>(row)) * conv.w + static_cast<size_t>(column);
-    for (size_t k = 0; k < conv.k; ++k) {
+    for (size_t k = 0; k < conv.out_c; ++k) {
       for (size_t c = 0; c < conv.c; ++c) {
-        const size_t in = pixel * conv.c + c, out = result * conv.k + k,
+        const size_t in = pixel * conv.c + c, out = result * conv.out_c + k,
                      by = (k * conv.kernel_h * conv.kernel_w + tap) * conv.c + c;
-        if (kind == Kind::forward) add(out, x[in], weight[by]);
-        if (kind == Kind::grad_input) add(in, grad[out], weight[by]);
-        if (kind == Kind::grad_weight) add(by, x[in], grad[out]);
+        if (kind == ConvKind::forward) add(out, x[in], weight[by]);
+        if (kind == ConvKind::grad_input) add(in, grad[out], weight[by]);
+        if (kind == ConvKind::grad_weight) add(by, x[in], grad[out]);
       }
     }
   }
@@ -99,9 +101,9 @@ struct Work {
     magnitudes[at] += std::fabs(static_cast<double>(a) * b);
   }
   double terms() const {
-    return kind == Kind::grad_weight ? static_cast<double>(grad.size()) / conv.k
-                                     : static_cast<double>(conv.kernel_h) * conv.kernel_w *
-                                           (kind == Kind::forward ? conv.c : conv.k);
+    return kind == ConvKind::grad_weight ? static_cast<double>(grad.size()) / conv.out_c
+                                         : static_cast<double>(conv.kernel_h) * conv.kernel_w *
+                                               (kind == ConvKind::forward ? conv.c : conv.out_c);
   }
 
   // The pieces' sums, and a NaN behind them. `tiling` becomes that which was taken.
@@ -115,7 +117,7 @@ struct Work {
       call.out = out.data();
       function(call);
     };
-    if (kind == Kind::grad_weight) {
+    if (kind == ConvKind::grad_weight) {
       start(conv_simt_wgrad(forward_part(conv)), [&](ConvSimtGrad& call) {
         call.images = x.data();
         call.grad = grad.data();
@@ -123,7 +125,7 @@ struct Work {
       });
       return out;
     }
-    const bool gradient = kind == Kind::grad_input;
+    const bool gradient = kind == ConvKind::grad_input;
     const std::vector<IgemmPart> parts = gradient ? gradient_parts(conv) : std::vector{forward_part(conv)};
     start(conv_simt_call(parts, conv.kernel_h * conv.kernel_w, gradient), [&](ConvSimtCall& call) {
       call.images = gradient ? grad.data() : x.data();
@@ -135,8 +137,8 @@ struct Work {
 };
 
 TEST(ConvSimt, SumsInEveryTileAndInPieces) {
-  for (const IgemmConv& one : convolutions()) {
-    for (const Kind kind : kKinds) {
+  for (const ConvExtents32& one : convolutions()) {
+    for (const ConvKind kind : kKinds) {
       const Work work(one, kind);
       for (const ConvSimtTile tile : kTiles) {
         for (const uint32_t pieces : {1u, 3u}) {
@@ -164,7 +166,7 @@ TEST(ConvSimt, CutsWorkForAllProcessors) {
   for (const uint32_t images : {128u, 1024u}) {
     for (uint32_t layer = 0; layer < 4; ++layer) {
       const uint32_t c = 64u << layer, size = 32u >> layer;
-      const IgemmConv one = conv(images, size, size, c, c, 3, 1, 1);
+      const ConvExtents32 one = conv(images, size, size, c, c, 3, 1, 1);
       const ConvSimtTile expected = layer == 0 ? ConvSimtTile::narrow : ConvSimtTile::wide;
       for (const bool gradient : {false, true}) {
         const auto parts = gradient ? gradient_parts(one) : std::vector{forward_part(one)};
@@ -187,7 +189,7 @@ TEST(ConvSimt, CutsWorkForAllProcessors) {
 
 // Without room for pieces there is one.
 TEST(ConvSimt, KeepsWithinTheWorkspace) {
-  const IgemmConv one = conv(128, 4, 4, 512, 512, 3, 1, 1);
+  const ConvExtents32 one = conv(128, 4, 4, 512, 512, 3, 1, 1);
   const std::vector parts{forward_part(one)};
   const ConvSimtCall call = conv_simt_call(parts, 9, false);
   EXPECT_GT(choose_tiling(call, kProcessors, size_t{64} << 20).pieces, 1u);

@@ -57,7 +57,7 @@ class Bench {
   explicit Bench(const Work& work)
       : work_(work),
         parts_(work.gradient ? gradient_parts(work.conv) : std::vector{forward_part(work.conv)}),
-        taps_(work.conv.kernel_h * work.conv.kernel_w),
+        taps_(work.conv.taps()),
         x_codes_(spoil(work, false, random_codes(work.x, pixels(false) * in_c(), 1))),
         weight_codes_(spoil(work, true, random_codes(work.weight, size_t{in_c()} * out_c() * taps_, 2))),
         x_(x_codes_),
@@ -68,11 +68,11 @@ class Bench {
         state_(std::vector<StepState>(1)),
         most_(std::vector<float>{largest()}) {}
 
-  uint32_t in_c() const { return work_.gradient ? work_.conv.k : work_.conv.c; }
-  uint32_t out_c() const { return work_.gradient ? work_.conv.c : work_.conv.k; }
+  uint32_t in_c() const { return work_.gradient ? work_.conv.out_c : work_.conv.c; }
+  uint32_t out_c() const { return work_.gradient ? work_.conv.c : work_.conv.out_c; }
   size_t pixels(bool out) const {
-    const IgemmConv& conv = work_.conv;
-    return size_t{conv.images} * (out != work_.gradient ? conv.out_h * conv.out_w : conv.h * conv.w);
+    const ConvExtents32& conv = work_.conv;
+    return size_t{conv.n} * (out != work_.gradient ? conv.out_h * conv.out_w : conv.h * conv.w);
   }
   double operations() const {
     double all = 0;
@@ -374,8 +374,8 @@ class Bench {
 
 std::string title(const Work& work, const Tile& tile) {
   const std::string what =
-      fmt::format("{} {}x{}x{}x{} to {}, {} x {} = {}", work.name, work.conv.images, work.conv.h, work.conv.w,
-                  work.conv.c, work.conv.k, work.x.name, work.weight.name, work.out.name);
+      fmt::format("{} {}x{}x{}x{} to {}, {} x {} = {}", work.name, work.conv.n, work.conv.h, work.conv.w,
+                  work.conv.c, work.conv.out_c, work.x.name, work.weight.name, work.out.name);
   if (tile.images == 0) return fmt::format("{}, tiles of {} by {}", what, tile.rows, tile.columns);
   return fmt::format("{}, padded {} of {}x{} by {}{}", what,
                      tile.bands > 1 ? fmt::format("1/{}", tile.bands) : fmt::format("{}", tile.images),

@@ -20,6 +20,7 @@
 
 #include "tests/cuda/igemm_bench.h"
 #include "tests/cuda/naive_conv.h"
+#include "tests/support/square_conv.h"
 #include "ulp/backend/cuda/conv/conv_simt.h"
 #include "ulp/backend/cuda/igemm/conv_tiling.h"
 #include "ulp/backend/cuda/igemm/conv_wgrad.h"
@@ -33,18 +34,12 @@ int failures = 0;
 constexpr ConvSimtTile kTiles[] = {ConvSimtTile::wide, ConvSimtTile::narrow, ConvSimtTile::slim};
 constexpr size_t kWorkspace = size_t{64} << 20;  // of plans
 
-enum class Kind { forward, grad_input, grad_weight };
-constexpr Kind kKinds[] = {Kind::forward, Kind::grad_input, Kind::grad_weight};
+constexpr ConvKind kKinds[] = {ConvKind::forward, ConvKind::grad_input, ConvKind::grad_weight};
 constexpr std::string_view kNames[] = {"forward", "gradient of inputs", "gradient of weights"};
 
-IgemmConv square(uint32_t images, uint32_t size, uint32_t c, uint32_t k, uint32_t kernel, uint32_t stride) {
-  const uint32_t padding = kernel / 2, out = (size + 2 * padding - kernel) / stride + 1;
-  return {images, size, size, c, out, out, k, kernel, kernel, stride, stride, padding, padding};
-}
-
-std::string title(const IgemmConv& conv, Kind kind) {
-  return fmt::format("{} {}x{}x{}x{} to {}, {}x{} stride {}", kNames[static_cast<size_t>(kind)], conv.images,
-                     conv.h, conv.w, conv.c, conv.k, conv.kernel_h, conv.kernel_w, conv.stride_h);
+std::string title(const ConvExtents32& conv, ConvKind kind) {
+  return fmt::format("{} {}x{}x{}x{} to {}, {}x{} stride {}", kNames[static_cast<size_t>(kind)], conv.n,
+                     conv.h, conv.w, conv.c, conv.out_c, conv.kernel_h, conv.kernel_w, conv.stride_h);
 }
 
 // Large tensors repeat themselves.
@@ -61,21 +56,21 @@ std::vector<float> random_numbers(size_t count, uint32_t seed) {
 // A convolution on the device.
 class Bench {
  public:
-  Bench(const IgemmConv& conv, Kind kind)
+  Bench(const ConvExtents32& conv, ConvKind kind)
       : conv_(conv),
         kind_(kind),
-        taps_(conv.kernel_h * conv.kernel_w),
-        x_(random_numbers(size_t{conv.images} * conv.h * conv.w * conv.c, 1)),
-        weight_(random_numbers(size_t{conv.k} * taps_ * conv.c, 2)),
-        grad_(random_numbers(size_t{conv.images} * conv.out_h * conv.out_w * conv.k, 3)),
-        elements_(kind == Kind::forward      ? size_t{conv.images} * conv.out_h * conv.out_w * conv.k
-                  : kind == Kind::grad_input ? size_t{conv.images} * conv.h * conv.w * conv.c
-                                             : size_t{conv.k} * taps_ * conv.c),
+        taps_(conv.taps()),
+        x_(random_numbers(conv.x_elements(), 1)),
+        weight_(random_numbers(conv.weight_elements(), 2)),
+        grad_(random_numbers(conv.out_elements(), 3)),
+        elements_(kind == ConvKind::forward      ? conv.out_elements()
+                  : kind == ConvKind::grad_input ? conv.x_elements()
+                                                 : conv.weight_elements()),
         out_(elements_ * sizeof(float)),
         state_(std::vector<StepState>(1)) {
-    parts_ = kind == Kind::grad_input ? gradient_parts(conv) : std::vector{forward_part(conv)};
-    call_ = conv_simt_call(parts_, taps_, kind == Kind::grad_input);
-    call_.images = (kind == Kind::forward ? x_ : grad_).as<const float>();
+    parts_ = kind == ConvKind::grad_input ? gradient_parts(conv) : std::vector{forward_part(conv)};
+    call_ = conv_simt_call(parts_, taps_, kind == ConvKind::grad_input);
+    call_.images = (kind == ConvKind::forward ? x_ : grad_).as<const float>();
     call_.weight = weight_.as<const float>();
     weights_ = conv_simt_wgrad(forward_part(conv));
     weights_.images = x_.as<const float>();
@@ -86,21 +81,21 @@ class Bench {
   double operations() const {
     double all = 0;
     for (const IgemmPart& part : parts_) {
-      all += 2.0 * static_cast<double>(part.shape.results()) * part.shape.taps() * conv_.c * conv_.k;
+      all += 2.0 * static_cast<double>(part.shape.results()) * part.shape.taps() * conv_.c * conv_.out_c;
     }
     return all;
   }
 
   ConvSimtTiling chosen(std::optional<ConvSimtTile> only = {}) const {
     const uint32_t processors = igemm_processors();
-    return kind_ == Kind::grad_weight ? choose_tiling(weights_, processors, kWorkspace, only)
-                                      : choose_tiling(call_, processors, kWorkspace, only);
+    return kind_ == ConvKind::grad_weight ? choose_tiling(weights_, processors, kWorkspace, only)
+                                          : choose_tiling(call_, processors, kWorkspace, only);
   }
 
   // What was taken of it.
   ConvSimtTiling cut(const ConvSimtTiling& tiling) {
     call_.tiling = weights_.tiling = tiling;
-    if (kind_ == Kind::grad_weight) {
+    if (kind_ == ConvKind::grad_weight) {
       complete(weights_);
     } else {
       complete(call_);
@@ -113,7 +108,7 @@ class Bench {
   void run() {
     float* out = pieces() > 1 ? space_->as<float>() : out_.as<float>();
     call_.out = weights_.out = out;
-    if (kind_ == Kind::grad_weight) {
+    if (kind_ == ConvKind::grad_weight) {
       run_conv_simt_wgrad(weights_, nullptr);
     } else {
       run_conv_simt(call_, nullptr);
@@ -151,9 +146,10 @@ class Bench {
     if (sums_.empty()) find_sums();
     const std::vector<float> made = made_from(0xFF), again = made_from(0x7B);
     worst_ = 0;
-    const double terms = kind_ == Kind::grad_weight
-                             ? static_cast<double>(weights_.pixels())
-                             : static_cast<double>(taps_) * (kind_ == Kind::forward ? conv_.c : conv_.k);
+    const double terms =
+        kind_ == ConvKind::grad_weight
+            ? static_cast<double>(weights_.pixels())
+            : static_cast<double>(taps_) * (kind_ == ConvKind::forward ? conv_.c : conv_.out_c);
     for (size_t i = 0; i < elements_; ++i) {
       const double allowed = (terms + 8) * std::ldexp(1.0, -24) * magnitudes_[i];
       const double error = std::fabs(static_cast<double>(made[i]) - sums_[i]);
@@ -170,7 +166,7 @@ class Bench {
 
  private:
   uint32_t pieces() const {
-    return kind_ == Kind::grad_weight ? weights_.tiling.pieces : call_.tiling.pieces;
+    return kind_ == ConvKind::grad_weight ? weights_.tiling.pieces : call_.tiling.pieces;
   }
 
   std::vector<float> made_from(int garbage) {
@@ -182,7 +178,7 @@ class Bench {
   }
 
   void find_sums() {
-    if (kind_ == Kind::grad_weight) {
+    if (kind_ == ConvKind::grad_weight) {
       const Memory sums(elements_ * sizeof(double)), magnitudes(elements_ * sizeof(double));
       naive_grad(weights_.shape, x_.as<float>(), grad_.as<float>(), sums.as<double>(),
                  magnitudes.as<double>());
@@ -191,7 +187,7 @@ class Bench {
       return;
     }
     const Memory sums(elements_ * sizeof(float)), magnitudes(elements_ * sizeof(float));
-    const bool gradient = kind_ == Kind::grad_input;
+    const bool gradient = kind_ == ConvKind::grad_input;
     for (const IgemmPart& part : parts_) {
       naive_part(part, taps_, gradient, (gradient ? grad_ : x_).as<float>(), weight_.as<float>(),
                  sums.as<float>(), magnitudes.as<float>());
@@ -201,8 +197,8 @@ class Bench {
     magnitudes_.assign(magnitude.begin(), magnitude.end());
   }
 
-  IgemmConv conv_;
-  Kind kind_;
+  ConvExtents32 conv_;
+  ConvKind kind_;
   uint32_t taps_;
   Memory x_, weight_, grad_;
   size_t elements_;
@@ -216,16 +212,16 @@ class Bench {
 };
 
 // One pixel; odd sizes; half a chunk of channels; tiles that are not full; pixels that no tap meets; layers as they are.
-std::vector<IgemmConv> checked() {
-  return {square(3, 1, 4, 4, 3, 1),     square(3, 7, 12, 20, 3, 1),    square(5, 9, 72, 132, 3, 1),
-          square(4, 13, 4, 68, 5, 1),   square(6, 16, 64, 64, 3, 1),   square(6, 16, 64, 40, 1, 1),
-          square(6, 16, 64, 128, 3, 2), square(5, 9, 24, 32, 3, 2),    square(5, 11, 32, 16, 5, 3),
-          square(6, 16, 64, 128, 1, 2), square(33, 2, 36, 260, 3, 1),  square(16, 4, 512, 512, 3, 1),
-          square(20, 32, 64, 64, 3, 1), square(20, 8, 256, 256, 3, 1), square(16, 8, 256, 512, 3, 2),
-          square(2, 30, 132, 4, 3, 1)};
+std::vector<ConvExtents32> checked() {
+  return {same_conv(3, 1, 4, 4, 3, 1),     same_conv(3, 7, 12, 20, 3, 1),    same_conv(5, 9, 72, 132, 3, 1),
+          same_conv(4, 13, 4, 68, 5, 1),   same_conv(6, 16, 64, 64, 3, 1),   same_conv(6, 16, 64, 40, 1, 1),
+          same_conv(6, 16, 64, 128, 3, 2), same_conv(5, 9, 24, 32, 3, 2),    same_conv(5, 11, 32, 16, 5, 3),
+          same_conv(6, 16, 64, 128, 1, 2), same_conv(33, 2, 36, 260, 3, 1),  same_conv(16, 4, 512, 512, 3, 1),
+          same_conv(20, 32, 64, 64, 3, 1), same_conv(20, 8, 256, 256, 3, 1), same_conv(16, 8, 256, 512, 3, 2),
+          same_conv(2, 30, 132, 4, 3, 1)};
 }
 
-void check_one(const IgemmConv& conv, Kind kind) {
+void check_one(const ConvExtents32& conv, ConvKind kind) {
   Bench bench(conv, kind);
   const ConvSimtTiling plan = bench.chosen();
   for (const ConvSimtTile tile : kTiles) {
@@ -244,7 +240,7 @@ void check_one(const IgemmConv& conv, Kind kind) {
   }
 }
 
-void time_one(const IgemmConv& conv, Kind kind) {
+void time_one(const ConvExtents32& conv, ConvKind kind) {
   Bench bench(conv, kind);
   const ConvSimtTiling plan = bench.chosen();
   std::string line;
@@ -263,19 +259,19 @@ void time_all() {
   for (const uint32_t images : {128u, 1024u}) {
     for (uint32_t layer = 0; layer < 4; ++layer) {
       const uint32_t c = 64u << layer, size = 32u >> layer;
-      for (const Kind kind : kKinds) time_one(square(images, size, c, c, 3, 1), kind);
+      for (const ConvKind kind : kKinds) time_one(same_conv(images, size, c, c, 3, 1), kind);
       if (layer == 0) continue;
       for (const uint32_t kernel : {3u, 1u}) {
-        for (const Kind kind : kKinds) time_one(square(images, 2 * size, c / 2, c, kernel, 2), kind);
+        for (const ConvKind kind : kKinds) time_one(same_conv(images, 2 * size, c / 2, c, kernel, 2), kind);
       }
     }
     // For 1x1 there is a library, too.
-    for (const Kind kind : kKinds) time_one(square(images, 16, 256, 64, 1, 1), kind);
+    for (const ConvKind kind : kKinds) time_one(same_conv(images, 16, 256, 64, 1, 1), kind);
   }
   // Few channels.
   for (uint32_t layer = 0; layer < 2; ++layer) {
-    for (const Kind kind : kKinds)
-      time_one(square(128, 32u >> layer, 16u << layer, 16u << layer, 3, 1), kind);
+    for (const ConvKind kind : kKinds)
+      time_one(same_conv(128, 32u >> layer, 16u << layer, 16u << layer, 3, 1), kind);
   }
 }
 
@@ -290,8 +286,8 @@ int main(int argc, char** argv) {
     if (has_flag(argc, argv, "--speed")) {
       time_all();
     } else {
-      for (const IgemmConv& conv : checked()) {
-        for (const Kind kind : kKinds) check_one(conv, kind);
+      for (const ConvExtents32& conv : checked()) {
+        for (const ConvKind kind : kKinds) check_one(conv, kind);
       }
       fmt::print("{} failures\n", failures);
     }

@@ -14,30 +14,31 @@ inline constexpr Format k434{"fp(4,3,4)"}, k520{"fp(5,2,0)"}, k690{"fp(6,9,0)"},
 inline std::vector<Work> checked() {
   constexpr Feed k8 = Feed::bf16_from_8;
   return {
-      {"one pixel", square(3, 1, 16, 16, 3, 1), false, k8, k434, k434, k434},
+      {"one pixel", same_conv(3, 1, 16, 16, 3, 1), false, k8, k434, k434, k434},
       {"forward", {3, 5, 7, 16, 5, 7, 24, 3, 3, 1, 1, 1, 1}, false, k8, k434, k434, k434},
-      {"forward", square(5, 9, 48, 64, 3, 1), false, k8, k434, k434, k520, true},
-      {"forward", square(6, 16, 128, 128, 3, 1), false, k8, k434, k434, k434, true},
-      {"forward", square(7, 12, 80, 256, 3, 1), false, k8, k520, kE4m3, kE4m3, true},
-      {"5x5", square(4, 13, 32, 96, 5, 1), false, k8, k434, k434, kBf16},
-      {"stride 2", square(6, 16, 64, 128, 3, 2), false, k8, k434, k434, k434},
-      {"1x1 stride 2", square(6, 16, 64, 128, 1, 2), false, k8, k434, k434, k434, true},
-      {"1x1", square(6, 16, 64, 40, 1, 1), false, k8, k434, k434, k434},
-      {"gradient", square(6, 16, 64, 64, 3, 1), true, k8, k520, k434, k520},
-      {"gradient", square(6, 9, 16, 48, 3, 1), true, k8, k520, k434, k520, true},
-      {"gradient stride 2", square(6, 16, 64, 128, 3, 2), true, k8, k520, k434, k520, true},
-      {"gradient stride 2", square(5, 9, 24, 32, 3, 2), true, k8, k520, k434, k690},
-      {"gradient stride 3", square(5, 11, 32, 16, 5, 3), true, k8, k520, k434, k520},
-      {"gradient 1x1 stride 2", square(6, 16, 64, 128, 1, 2), true, k8, k520, k434, k520, true},
-      {"bf16", square(6, 16, 64, 64, 3, 1), false, Feed::bf16, kBf16, kBf16, kBf16, true},
-      {"bf16 8 channels", square(6, 16, 8, 64, 3, 1), false, Feed::bf16, kBf16, kBf16, kBf16},
-      {"bf16 gradient stride 2", square(6, 16, 64, 128, 3, 2), true, Feed::bf16, kBf16, kBf16, kBf16, true},
-      {"tf32", square(6, 16, 64, 64, 3, 1), false, Feed::tf32_from_8, k434, k690, k690},
-      {"tf32 gradient stride 2", square(6, 16, 64, 128, 3, 2), true, Feed::tf32_from_8, k520, k690, k690,
+      {"forward", same_conv(5, 9, 48, 64, 3, 1), false, k8, k434, k434, k520, true},
+      {"forward", same_conv(6, 16, 128, 128, 3, 1), false, k8, k434, k434, k434, true},
+      {"forward", same_conv(7, 12, 80, 256, 3, 1), false, k8, k520, kE4m3, kE4m3, true},
+      {"5x5", same_conv(4, 13, 32, 96, 5, 1), false, k8, k434, k434, kBf16},
+      {"stride 2", same_conv(6, 16, 64, 128, 3, 2), false, k8, k434, k434, k434},
+      {"1x1 stride 2", same_conv(6, 16, 64, 128, 1, 2), false, k8, k434, k434, k434, true},
+      {"1x1", same_conv(6, 16, 64, 40, 1, 1), false, k8, k434, k434, k434},
+      {"gradient", same_conv(6, 16, 64, 64, 3, 1), true, k8, k520, k434, k520},
+      {"gradient", same_conv(6, 9, 16, 48, 3, 1), true, k8, k520, k434, k520, true},
+      {"gradient stride 2", same_conv(6, 16, 64, 128, 3, 2), true, k8, k520, k434, k520, true},
+      {"gradient stride 2", same_conv(5, 9, 24, 32, 3, 2), true, k8, k520, k434, k690},
+      {"gradient stride 3", same_conv(5, 11, 32, 16, 5, 3), true, k8, k520, k434, k520},
+      {"gradient 1x1 stride 2", same_conv(6, 16, 64, 128, 1, 2), true, k8, k520, k434, k520, true},
+      {"bf16", same_conv(6, 16, 64, 64, 3, 1), false, Feed::bf16, kBf16, kBf16, kBf16, true},
+      {"bf16 8 channels", same_conv(6, 16, 8, 64, 3, 1), false, Feed::bf16, kBf16, kBf16, kBf16},
+      {"bf16 gradient stride 2", same_conv(6, 16, 64, 128, 3, 2), true, Feed::bf16, kBf16, kBf16, kBf16,
        true},
-      {"tf32", square(6, 16, 64, 64, 3, 1), false, Feed::tf32_from_16, k690, k690, k690, true},
-      {"tf32 gradient", square(6, 16, 24, 40, 3, 1), true, Feed::tf32_from_16, k690, k690, k690},
-      {"tf32 16 channels", square(6, 16, 16, 16, 3, 1), false, Feed::tf32_from_16, k690, k690, k690},
+      {"tf32", same_conv(6, 16, 64, 64, 3, 1), false, Feed::tf32_from_8, k434, k690, k690},
+      {"tf32 gradient stride 2", same_conv(6, 16, 64, 128, 3, 2), true, Feed::tf32_from_8, k520, k690, k690,
+       true},
+      {"tf32", same_conv(6, 16, 64, 64, 3, 1), false, Feed::tf32_from_16, k690, k690, k690, true},
+      {"tf32 gradient", same_conv(6, 16, 24, 40, 3, 1), true, Feed::tf32_from_16, k690, k690, k690},
+      {"tf32 16 channels", same_conv(6, 16, 16, 16, 3, 1), false, Feed::tf32_from_16, k690, k690, k690},
   };
 }
 
@@ -48,7 +49,7 @@ inline std::vector<Work> checked_padded() {
   std::vector<Work> all;
   for (const bool gradient : {false, true}) {
     const std::string_view name = gradient ? "gradient" : "forward";
-    const auto both = [&](const IgemmConv& conv, bool rounds) {
+    const auto both = [&](const ConvExtents32& conv, bool rounds) {
       all.push_back({name, conv, gradient, k8, gradient ? k520 : k434, k434, gradient ? k520 : k434, rounds});
       all.push_back({name, conv, gradient, k16, kBf16, kBf16, kBf16, rounds});
     };
@@ -61,13 +62,13 @@ inline std::vector<Work> checked_padded() {
     both({3, 6, 5, 32, 8, 9, 32, 3, 3, 1, 1, 2, 3}, true);
     both({5, 2, 3, 16, 2, 3, 16, 5, 5, 1, 1, 2, 2}, true);
     both({3, 6, 10, 64, 6, 8, 64, 1, 3, 1, 1, 0, 0}, true);
-    both(square(3, 32, 16, 16, 3, 1), true);
-    both(square(3, 16, 32, 32, 3, 1), true);
-    both(square(3, 32, 64, 64, 3, 1), true);
-    both(square(300, 8, 64, 64, 3, 1), true);
+    both(same_conv(3, 32, 16, 16, 3, 1), true);
+    both(same_conv(3, 16, 32, 32, 3, 1), true);
+    both(same_conv(3, 32, 64, 64, 3, 1), true);
+    both(same_conv(300, 8, 64, 64, 3, 1), true);
   }
-  all.push_back({"40 columns", square(6, 9, 16, 40, 3, 1), false, k8, k520, k434, kBf16, true});
-  all.push_back({"gradient of 8", square(6, 9, 8, 64, 3, 1), true, k16, kBf16, kBf16, k520, true});
+  all.push_back({"40 columns", same_conv(6, 9, 16, 40, 3, 1), false, k8, k520, k434, kBf16, true});
+  all.push_back({"gradient of 8", same_conv(6, 9, 8, 64, 3, 1), true, k16, kBf16, kBf16, k520, true});
   return all;
 }
 
@@ -79,24 +80,24 @@ inline std::vector<Work> checked_in_half() {
   for (const Outside outside :
        {Outside::nothing, Outside::few, Outside::full, Outside::over, Outside::everywhere, Outside::weight,
         Outside::largest_unknown, Outside::largest_wrong}) {
-    all.push_back({"half", square(6, 16, 64, 64, 3, 1), false, k16, k690, k690, k690, true, outside});
-    all.push_back({"half", square(40, 16, 128, 128, 3, 1), false, k16, k690, k690, k690, true, outside});
+    all.push_back({"half", same_conv(6, 16, 64, 64, 3, 1), false, k16, k690, k690, k690, true, outside});
+    all.push_back({"half", same_conv(40, 16, 128, 128, 3, 1), false, k16, k690, k690, k690, true, outside});
     all.push_back(
-        {"half 80 channels", square(7, 12, 80, 256, 3, 1), false, k16, k690, k690, k520, false, outside});
+        {"half 80 channels", same_conv(7, 12, 80, 256, 3, 1), false, k16, k690, k690, k520, false, outside});
     all.push_back(
-        {"half 16 channels", square(6, 16, 16, 16, 3, 1), false, k16, k690, k690, k690, false, outside});
+        {"half 16 channels", same_conv(6, 16, 16, 16, 3, 1), false, k16, k690, k690, k690, false, outside});
     all.push_back(
-        {"half stride 2", square(6, 16, 64, 128, 3, 2), false, k16, k690, k690, k690, true, outside});
+        {"half stride 2", same_conv(6, 16, 64, 128, 3, 2), false, k16, k690, k690, k690, true, outside});
     all.push_back(
-        {"half gradient", square(6, 16, 24, 40, 3, 1), true, k16, k690, k690, k690, false, outside});
-    all.push_back(
-        {"half gradient stride 2", square(6, 16, 64, 128, 3, 2), true, k16, k690, k690, k690, true, outside});
+        {"half gradient", same_conv(6, 16, 24, 40, 3, 1), true, k16, k690, k690, k690, false, outside});
+    all.push_back({"half gradient stride 2", same_conv(6, 16, 64, 128, 3, 2), true, k16, k690, k690, k690,
+                   true, outside});
     if (outside == Outside::largest_unknown || outside == Outside::largest_wrong) continue;
-    all.push_back({"half", square(6, 16, 64, 64, 3, 1), false, k8, k520, k690, k690, true, outside});
-    all.push_back(
-        {"half gradient stride 2", square(6, 16, 64, 128, 3, 2), true, k8, k520, k690, k690, true, outside});
+    all.push_back({"half", same_conv(6, 16, 64, 64, 3, 1), false, k8, k520, k690, k690, true, outside});
+    all.push_back({"half gradient stride 2", same_conv(6, 16, 64, 128, 3, 2), true, k8, k520, k690, k690,
+                   true, outside});
     if (outside == Outside::nothing || outside == Outside::weight)
-      all.push_back({"half", square(6, 16, 128, 128, 3, 1), false, k8, k434, k690, k434, false, outside});
+      all.push_back({"half", same_conv(6, 16, 128, 128, 3, 1), false, k8, k434, k690, k434, false, outside});
   }
   return all;
 }
@@ -104,7 +105,7 @@ inline std::vector<Work> checked_in_half() {
 // ResNet-20's layers and ResNet-18's first.
 inline std::vector<Work> timed_padded() {
   std::vector<Work> all;
-  const auto each = [&](const IgemmConv& conv) {
+  const auto each = [&](const ConvExtents32& conv) {
     all.push_back({"forward", conv, false, Feed::bf16_from_8, k434, k434, k434, true});
     all.push_back({"gradient", conv, true, Feed::bf16_from_8, k520, k434, k520, true});
     all.push_back({"forward", conv, false, Feed::bf16, kBf16, kBf16, kBf16, true});
@@ -112,8 +113,8 @@ inline std::vector<Work> timed_padded() {
   };
   for (const uint32_t images : {128u, 1024u}) {
     for (uint32_t layer = 0; layer < 3; ++layer)
-      each(square(images, 32u >> layer, 16u << layer, 16u << layer, 3, 1));
-    each(square(images, 32, 64, 64, 3, 1));
+      each(same_conv(images, 32u >> layer, 16u << layer, 16u << layer, 3, 1));
+    each(same_conv(images, 32, 64, 64, 3, 1));
   }
   return all;
 }
@@ -124,7 +125,7 @@ inline std::vector<Work> timed() {
   for (const uint32_t images : {1024u, 128u}) {
     for (uint32_t layer = 0; layer < 4; ++layer) {
       const uint32_t c = 64u << layer, size = 32u >> layer;
-      const IgemmConv conv = square(images, size, c, c, 3, 1);
+      const ConvExtents32 conv = same_conv(images, size, c, c, 3, 1);
       if (layer > 0) {
         all.push_back({"forward", conv, false, Feed::bf16_from_8, k434, k434, k434, true});
         all.push_back({"gradient", conv, true, Feed::bf16_from_8, k520, k434, k520, true});
@@ -141,8 +142,8 @@ inline std::vector<Work> timed() {
       all.push_back({"gradient", conv, true, Feed::tf32_from_16, k690, k690, k690, true});
       all.push_back({"half gradient", conv, true, Feed::half_from_16, k690, k690, k690, true});
       if (layer == 0) continue;
-      const IgemmConv down = square(images, 2 * size, c / 2, c, 3, 2);
-      const IgemmConv shortcut = square(images, 2 * size, c / 2, c, 1, 2);
+      const ConvExtents32 down = same_conv(images, 2 * size, c / 2, c, 3, 2);
+      const ConvExtents32 shortcut = same_conv(images, 2 * size, c / 2, c, 1, 2);
       all.push_back({"stride 2", down, false, Feed::bf16_from_8, k434, k434, k434, true});
       all.push_back({"gradient stride 2", down, true, Feed::bf16_from_8, k520, k434, k520, true});
       all.push_back({"gradient stride 2", down, true, Feed::bf16, kBf16, kBf16, kBf16, true});

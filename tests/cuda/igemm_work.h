@@ -10,13 +10,14 @@
 #include <vector>
 
 #include "tests/cuda/igemm_bench.h"
+#include "tests/support/square_conv.h"
 #include "ulp/backend/cuda/igemm/conv_tiling.h"
 
 namespace ulp::cuda {
 
 struct Work {
   std::string_view name;
-  IgemmConv conv;
+  ConvExtents32 conv;
   bool gradient = false;
   Feed feed = Feed::bf16_from_8;
   Format x, weight, out;
@@ -34,12 +35,6 @@ struct Work {
   };
   Outside outside = Outside::nothing;
 };
-
-inline IgemmConv square(uint32_t images, uint32_t size, uint32_t c, uint32_t k, uint32_t kernel,
-                        uint32_t stride) {
-  const uint32_t padding = kernel / 2, out = (size + 2 * padding - kernel) / stride + 1;
-  return {images, size, size, c, out, out, k, kernel, kernel, stride, stride, padding, padding};
-}
 
 // Puts numbers that fp16 does not have among those of a tensor: small ones beside a large one, or in 8 bits those of the highest field.
 inline std::vector<uint8_t> spoil(const Work& work, bool weight, std::vector<uint8_t> codes) {
@@ -66,11 +61,11 @@ inline std::vector<uint8_t> spoil(const Work& work, bool weight, std::vector<uin
     put(count / 2, 100);
   const bool full = work.outside == Work::Outside::full, over = work.outside == Work::Outside::over;
   if (work.outside == Work::Outside::few || full || over) {
-    const uint32_t c = work.gradient ? work.conv.k : work.conv.c,
+    const uint32_t c = work.gradient ? work.conv.out_c : work.conv.c,
                    w = work.gradient ? work.conv.out_w : work.conv.w;
     // Sums show whether they were there where all others are 0: in the first and the last image. Beside 100 the first field below the
     // window is that of 2^-24.
-    const auto image = static_cast<std::ptrdiff_t>(codes.size() / work.conv.images);
+    const auto image = static_cast<std::ptrdiff_t>(codes.size() / work.conv.n);
     std::fill(codes.begin(), codes.begin() + image, uint8_t{0});
     std::fill(codes.end() - image, codes.end(), uint8_t{0});
     const auto put_small = [&](size_t i, int which) {

@@ -61,7 +61,7 @@ void report(const std::string& title, double error, const std::string& wrong, co
                   error, engine, workspace, note.empty() ? "" : ", ", note, wrong));
 }
 
-void check_conv(ConvKind kind, const ConvShape& shape, Unit unit, const ConvEnding& ending, Fill a_fill,
+void check_conv(ConvKind kind, const ConvExtents& shape, Unit unit, const ConvEnding& ending, Fill a_fill,
                 Fill b_fill) {
   const std::string title =
       conv_title(kind, shape, unit, ending) + (a_fill == Fill::subnormal ? ", subnormal operands" : "");
@@ -94,32 +94,33 @@ void check_conv(ConvKind kind, const ConvShape& shape, Unit unit, const ConvEndi
   report(title, error, wrong, plan->name(), plan->note(), plan->workspace());
 }
 
-std::vector<ConvShape> conv_shapes() {
-  const ConvShape wide{37, 9, 7, 24, 40, 3, 3, 1, 1, 1, 1, 1}, flat{6, 12, 10, 16, 24, 1, 5, 1, 2, 0, 2, 1};
-  return {square(128, 32, 64, 64, 3, 1, 1),
-          square(128, 32, 64, 64, 1, 1, 0),
-          square(128, 32, 64, 128, 3, 2, 1),
-          square(128, 32, 64, 128, 1, 2, 0),
-          square(128, 32, 8, 64, 3, 1, 1),
-          square(128, 4, 512, 512, 3, 1, 1),
-          square(64, 8, 256, 256, 3, 1, 1),
-          square(128, 32, 16, 16, 3, 1, 1),
-          square(128, 32, 16, 32, 3, 2, 1),
-          square(16, 32, 8, 64, 7, 2, 3),
-          square(5, 13, 16, 32, 5, 2, 2),
-          square(1, 4, 32, 32, 3, 1, 1),
-          square(3, 1, 64, 16, 1, 1, 0),
-          square(16, 16, 64, 64, 3, 1, 1, 4),
-          square(16, 16, 64, 64, 3, 1, 1, 64),
+std::vector<ConvExtents> conv_shapes() {
+  const ConvExtents wide{37, 9, 7, 24, 9, 7, 40, 3, 3, 1, 1, 1, 1, 1},
+      flat{6, 12, 10, 16, 12, 5, 24, 1, 5, 1, 2, 0, 2, 1};
+  return {square_conv(128, 32, 64, 64, 3, 1, 1),
+          square_conv(128, 32, 64, 64, 1, 1, 0),
+          square_conv(128, 32, 64, 128, 3, 2, 1),
+          square_conv(128, 32, 64, 128, 1, 2, 0),
+          square_conv(128, 32, 8, 64, 3, 1, 1),
+          square_conv(128, 4, 512, 512, 3, 1, 1),
+          square_conv(64, 8, 256, 256, 3, 1, 1),
+          square_conv(128, 32, 16, 16, 3, 1, 1),
+          square_conv(128, 32, 16, 32, 3, 2, 1),
+          square_conv(16, 32, 8, 64, 7, 2, 3),
+          square_conv(5, 13, 16, 32, 5, 2, 2),
+          square_conv(1, 4, 32, 32, 3, 1, 1),
+          square_conv(3, 1, 64, 16, 1, 1, 0),
+          square_conv(16, 16, 64, 64, 3, 1, 1, 4),
+          square_conv(16, 16, 64, 64, 3, 1, 1, 64),
           wide,
           flat};
 }
 
 void check_convs() {
-  const std::vector<ConvShape> shapes = conv_shapes();
+  const std::vector<ConvExtents> shapes = conv_shapes();
   std::vector<std::shared_ptr<ConvPlan>> plans;
   double start = now();
-  for (const ConvShape& shape : shapes) {
+  for (const ConvExtents& shape : shapes) {
     for (const ConvKind kind : kKinds) {
       for (const Unit unit : kExact) {
         if (auto plan = ConvPlan::find(kind, shape, unit, {}, kLimit)) plans.push_back(std::move(plan));
@@ -136,7 +137,7 @@ void check_convs() {
   }
   say(fmt::format("TIME {} plans: {:.2f} s to find, {:.2f} s to compile all on threads", plans.size(), found,
                   now() - start));
-  for (const ConvShape& shape : shapes) {
+  for (const ConvExtents& shape : shapes) {
     for (const Unit unit : kExact) {
       for (const ConvKind kind : kKinds) check_conv(kind, shape, unit, {}, Fill::plain, Fill::plain);
     }
@@ -222,7 +223,7 @@ void check_matmuls() {
 
 // An infinity and a NaN in an image reach the pixels around them and no others; sums beyond the range are infinities.
 void check_specials(const ConvEnding& ending) {
-  const ConvShape shape = square(16, 16, 64, 64, 3, 1, 1);
+  const ConvExtents shape = square_conv(16, 16, 64, 64, 3, 1, 1);
   const std::string title = conv_title(ConvKind::forward, shape, Unit::bf16, ending) + ", infinity and NaN";
   const auto plan = ConvPlan::find(ConvKind::forward, shape, Unit::bf16, ending, kLimit);
   if (!plan) return;
@@ -245,8 +246,8 @@ void check_specials(const ConvEnding& ending) {
   check(cudaMemcpy(codes.data(), out.get(), count * 2, cudaMemcpyDeviceToHost));
   size_t wrong = 0;
   for (int64_t i = 0; i < sizes.out; ++i) {
-    const int64_t x = i / shape.k % shape.w, y = i / shape.k / shape.w % shape.h,
-                  image = i / shape.k / shape.w / shape.h;
+    const int64_t x = i / shape.out_c % shape.w, y = i / shape.out_c / shape.w % shape.h,
+                  image = i / shape.out_c / shape.w / shape.h;
     const auto near = [&](int64_t at_image, int64_t at_y, int64_t at_x) {
       return image == at_image && std::abs(y - at_y) <= 1 && std::abs(x - at_x) <= 1;
     };
@@ -270,10 +271,10 @@ void check_specials(const ConvEnding& ending) {
 
 void check_halves() {
   constexpr ConvForm kForms[] = {ConvForm::plain, ConvForm::fused};
-  const std::vector<ConvShape> shapes = conv_shapes();
+  const std::vector<ConvExtents> shapes = conv_shapes();
   for (const ConvForm form : kForms) {
     const ConvEnding ending{Written::half, form};
-    for (const ConvShape& shape : shapes) {
+    for (const ConvExtents& shape : shapes) {
       for (const ConvKind kind : kKinds)
         check_conv(kind, shape, Unit::bf16, ending, Fill::plain, Fill::plain);
     }
@@ -304,12 +305,12 @@ void check_halves() {
 // What runs on fp8 units: convolutions forward, and products of rows by rows; also of subnormal numbers, of few rows and columns, with
 // gaps between rows, and of several matrices.
 void check_native() {
-  const auto conv = [](const ConvShape& shape, Fill a, Fill b) {
-    if (shape.c / shape.groups % 16 == 0 && shape.k / shape.groups % 16 == 0)
+  const auto conv = [](const ConvExtents& shape, Fill a, Fill b) {
+    if (shape.c / shape.groups % 16 == 0 && shape.out_c / shape.groups % 16 == 0)
       check_conv(ConvKind::forward, shape, Unit::e4m3, {}, a, b);
   };
-  const std::vector<ConvShape> shapes = conv_shapes();
-  for (const ConvShape& shape : shapes) conv(shape, Fill::plain, Fill::plain);
+  const std::vector<ConvExtents> shapes = conv_shapes();
+  for (const ConvExtents& shape : shapes) conv(shape, Fill::plain, Fill::plain);
   for (const size_t i : {size_t{0}, size_t{6}}) {
     conv(shapes[i], Fill::subnormal, Fill::large);
     conv(shapes[i], Fill::large, Fill::subnormal);
@@ -329,7 +330,8 @@ void check_native() {
 }
 
 void list_engines() {
-  for (const ConvShape& shape : {square(1024, 32, 64, 64, 3, 1, 1), square(128, 32, 64, 128, 3, 2, 1)}) {
+  for (const ConvExtents& shape :
+       {square_conv(1024, 32, 64, 64, 3, 1, 1), square_conv(128, 32, 64, 128, 3, 2, 1)}) {
     for (const Unit unit : kExact) {
       for (const ConvKind kind : kKinds) {
         for (const Written written : {Written::fp32, Written::half}) {

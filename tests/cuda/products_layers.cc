@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kLibrary = size_t{32} << 20;
 
 struct Layer {
-  ConvShape shape;
+  ConvExtents shape;
   int times;
   bool first = false;  // the gradient of its input is nobody's
 };
@@ -30,13 +30,13 @@ struct Network {
 
 // Basic blocks in stages that halve the image and double the planes; the shortcuts between them are 1x1.
 Network resnet(std::string_view name, int64_t batch, int stages, int64_t planes, int blocks) {
-  Network net{name, batch, {{square(batch, 32, 8, planes, 3, 1, 1), 1, true}}};
+  Network net{name, batch, {{square_conv(batch, 32, 8, planes, 3, 1, 1), 1, true}}};
   int64_t size = 32;
-  net.layers.push_back({square(batch, size, planes, planes, 3, 1, 1), 2 * blocks});
+  net.layers.push_back({square_conv(batch, size, planes, planes, 3, 1, 1), 2 * blocks});
   for (int stage = 1; stage < stages; ++stage, size /= 2, planes *= 2) {
-    net.layers.push_back({square(batch, size, planes, 2 * planes, 3, 2, 1), 1});
-    net.layers.push_back({square(batch, size, planes, 2 * planes, 1, 2, 0), 1});
-    net.layers.push_back({square(batch, size / 2, 2 * planes, 2 * planes, 3, 1, 1), 2 * blocks - 1});
+    net.layers.push_back({square_conv(batch, size, planes, 2 * planes, 3, 2, 1), 1});
+    net.layers.push_back({square_conv(batch, size, planes, 2 * planes, 1, 2, 0), 1});
+    net.layers.push_back({square_conv(batch, size / 2, 2 * planes, 2 * planes, 3, 1, 1), 2 * blocks - 1});
   }
   return net;
 }
@@ -124,30 +124,26 @@ void time_layer(const Network& net, const Layer& layer, ConvKind kind, Totals& t
 }
 
 // Few channels: windows are gathered and multiplied as matrices.
-void time_as_matrix(const Network& net, const ConvShape& s) {
-  const auto u = [](int64_t x) { return static_cast<uint32_t>(x); };
-  const Window window{u(s.h),        u(s.w),         u(s.c),        u(s.out_h()),
-                      u(s.out_w()),  u(s.kernel_h),  u(s.kernel_w), u(s.stride_h),
-                      u(s.stride_w), u(s.padding_h), u(s.padding_w)};
-  const int64_t rows = s.n * s.out_h() * s.out_w(), padded = (window.taps() + 7) / 8 * 8;
+void time_as_matrix(const Network& net, const ConvExtents& s) {
+  const int64_t rows = s.n * s.out_h * s.out_w, padded = (s.taps() * s.c + 7) / 8 * 8;
   const int64_t x_count = s.n * s.h * s.w * s.c;
   const Memory x(static_cast<size_t>(x_count) * 2), gathered(static_cast<size_t>(rows * padded) * 2),
-      y(static_cast<size_t>(rows * s.k) * 4), weight(static_cast<size_t>(s.k * padded) * 4);
+      y(static_cast<size_t>(rows * s.out_c) * 4), weight(static_cast<size_t>(s.out_c * padded) * 4);
   fill(Unit::bf16, Fill::plain, x.get(), x_count, 1);
-  fill(Unit::bf16, Fill::plain, weight.get(), s.k * padded, 2);
+  fill(Unit::bf16, Fill::plain, weight.get(), s.out_c * padded, 2);
   StoredView view = stored_view(parse_storage("bf16"), Overflow::saturate, static_cast<size_t>(x_count));
   view.codes = static_cast<uint8_t*>(x.get());
   const double gathering = recorded_milliseconds(
       [&] {
-        gather_windows(view, window, 0, static_cast<uint64_t>(s.n), u(padded), PlainType::bf16,
-                       gathered.get(), stream());
+        gather_windows(view, s.as<uint32_t>(), 0, static_cast<uint64_t>(s.n), static_cast<uint32_t>(padded),
+                       PlainType::bf16, gathered.get(), stream());
       },
       10);
   std::string line = fmt::format("TIME {} {} {} as matrices: gathering {:.4f} ms", net.name, net.batch,
                                  conv_title(ConvKind::forward, s, Unit::bf16), gathering);
   for (const bool forward : {true, false}) {
-    const MatmulShape shape =
-        forward ? matmul_shape(rows, s.k, padded, false, true) : matmul_shape(s.k, padded, rows, true, false);
+    const MatmulShape shape = forward ? matmul_shape(rows, s.out_c, padded, false, true)
+                                      : matmul_shape(s.out_c, padded, rows, true, false);
     for (const Written written : {Written::fp32, Written::half}) {
       std::string why_not;
       const auto plan = MatmulPlan::find(shape, Unit::bf16, written, kLibrary, &why_not);
@@ -158,7 +154,7 @@ void time_as_matrix(const Network& net, const ConvShape& s) {
         continue;
       }
       const Memory workspace(plan->workspace());
-      if (!forward) fill(Unit::bf16, Fill::plain, y.get(), rows * s.k, 3);
+      if (!forward) fill(Unit::bf16, Fill::plain, y.get(), rows * s.out_c, 3);
       check(cudaDeviceSynchronize());
       const double ms = recorded_milliseconds(
           [&] {
@@ -213,7 +209,7 @@ void time_network(const Network& net) {
     all.encode += totals.encode;
   }
   time_as_matrix(net, [&] {
-    ConvShape stem = net.layers[0].shape;
+    ConvExtents stem = net.layers[0].shape;
     stem.c = 3;
     return stem;
   }());

@@ -131,10 +131,10 @@ __device__ void judge(Unit unit, Sum sum, double first, double terms, Range resu
   atomicMax(worst, static_cast<unsigned long long>(__double_as_longlong(ratio)));
 }
 
-__global__ void conv_kernel(ConvKind kind, ConvShape s, int64_t oh, int64_t ow, Unit unit, const void* a,
-                            const void* b, const void* out, Written written, int64_t outputs, int64_t every,
+__global__ void conv_kernel(ConvKind kind, GroupedConv<int64_t> s, Unit unit, const void* a, const void* b,
+                            const void* out, Written written, int64_t outputs, int64_t every,
                             unsigned long long* worst) {
-  const int64_t cg = s.c / s.groups, kg = s.k / s.groups;
+  const int64_t cg = s.group_c, kg = s.group_out, oh = s.out_h, ow = s.out_w;
   const int64_t warps = int64_t{gridDim.x} * blockDim.x / 32;
   const int lane = threadIdx.x % 32;
   for (int64_t o = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / 32 * every; o < outputs;
@@ -143,7 +143,8 @@ __global__ void conv_kernel(ConvKind kind, ConvShape s, int64_t oh, int64_t ow, 
     double terms = 0;
     if (kind == ConvKind::forward) {
       // out (n, oh, ow, k)
-      const int64_t k = o % s.k, x = o / s.k % ow, y = o / s.k / ow % oh, n = o / s.k / ow / oh;
+      const int64_t k = o % s.out_c, x = o / s.out_c % ow, y = o / s.out_c / ow % oh,
+                    n = o / s.out_c / ow / oh;
       terms = static_cast<double>(cg * s.kernel_h * s.kernel_w);
       for (int64_t t = lane; t < cg * s.kernel_h * s.kernel_w; t += 32) {
         const int64_t c = t % cg, kx = t / cg % s.kernel_w, ky = t / cg / s.kernel_w;
@@ -161,7 +162,7 @@ __global__ void conv_kernel(ConvKind kind, ConvShape s, int64_t oh, int64_t ow, 
         const int64_t y = iy + s.padding_h - ky, x = ix + s.padding_w - kx;
         if (y < 0 || x < 0 || y % s.stride_h != 0 || x % s.stride_w != 0) continue;
         if (y / s.stride_h >= oh || x / s.stride_w >= ow) continue;
-        sum.add(load(unit, a, ((n * oh + y / s.stride_h) * ow + x / s.stride_w) * s.k + k),
+        sum.add(load(unit, a, ((n * oh + y / s.stride_h) * ow + x / s.stride_w) * s.out_c + k),
                 load(unit, b, ((k * s.kernel_h + ky) * s.kernel_w + kx) * cg + c % cg));
       }
     } else {
@@ -174,7 +175,7 @@ __global__ void conv_kernel(ConvKind kind, ConvShape s, int64_t oh, int64_t ow, 
         const int64_t iy = y * s.stride_h - s.padding_h + ky, ix = x * s.stride_w - s.padding_w + kx;
         if (iy < 0 || iy >= s.h || ix < 0 || ix >= s.w) continue;
         sum.add(load(unit, a, ((n * s.h + iy) * s.w + ix) * s.c + k / kg * cg + c),
-                load(unit, b, t * s.k + k));
+                load(unit, b, t * s.out_c + k));
       }
     }
     judge(unit, sum, 0, terms, range_of(unit, written, out, o), worst);
@@ -243,14 +244,13 @@ void fill(Unit unit, Fill how, void* operand, int64_t count, uint64_t seed) {
   check(cudaGetLastError());
 }
 
-double conv_error(ConvKind kind, const ConvShape& s, Unit unit, const void* a, const void* b, const void* out,
-                  Written written, int64_t every) {
-  const int64_t outputs = kind == ConvKind::forward      ? s.n * s.out_h() * s.out_w() * s.k
-                          : kind == ConvKind::grad_input ? s.n * s.h * s.w * s.c
-                                                         : s.k * s.kernel_h * s.kernel_w * (s.c / s.groups);
+double conv_error(ConvKind kind, const ConvExtents& s, Unit unit, const void* a, const void* b,
+                  const void* out, Written written, int64_t every) {
+  const auto outputs = static_cast<int64_t>(kind == ConvKind::forward      ? s.out_elements()
+                                            : kind == ConvKind::grad_input ? s.x_elements()
+                                                                           : s.weight_elements());
   Word worst;
-  conv_kernel<<<kBlocks, kBlock>>>(kind, s, s.out_h(), s.out_w(), unit, a, b, out, written, outputs, every,
-                                   worst.at);
+  conv_kernel<<<kBlocks, kBlock>>>(kind, GroupedConv(s), unit, a, b, out, written, outputs, every, worst.at);
   return as_double(worst.read());
 }
 

@@ -21,7 +21,7 @@ void fill(Unit unit, Fill how, void* operand, int64_t count, uint64_t seed);
 // whose units cut every sum, 2^-10 sum |a| |b|. The largest over every
 // `every`-th number; infinite if one is not a number. Of a result of 16 bits: how far the sum is from the numbers that are rounded
 // to it, to nearest.
-double conv_error(ConvKind kind, const ConvShape& shape, Unit unit, const void* a, const void* b,
+double conv_error(ConvKind kind, const ConvExtents& shape, Unit unit, const void* a, const void* b,
                   const void* out, Written written, int64_t every);
 // `before` is what C held, for a product that adds to it; else null.
 double matmul_error(const MatmulShape& shape, Unit unit, const void* a, const void* b, const float* before,

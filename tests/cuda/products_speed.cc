@@ -7,8 +7,8 @@
 namespace ulp::cuda {
 namespace {
 
-void time_conv(ConvKind kind, const ConvShape& whole, int64_t slice_batch, Unit unit) {
-  ConvShape slice = whole;
+void time_conv(ConvKind kind, const ConvExtents& whole, int64_t slice_batch, Unit unit) {
+  ConvExtents slice = whole;
   slice.n = slice_batch;
   std::string why_not;
   const auto plan = ConvPlan::find(kind, whole, unit, {}, kLimit, &why_not);
@@ -40,8 +40,7 @@ void time_conv(ConvKind kind, const ConvShape& whole, int64_t slice_batch, Unit 
         }
       },
       10);
-  const double work = 2e-9 * static_cast<double>(whole.n * whole.out_h() * whole.out_w() * whole.k) *
-                      static_cast<double>(whole.kernel_h * whole.kernel_w * whole.c / whole.groups);
+  const double work = 2e-9 * static_cast<double>(whole.multiply_adds());
   // Of gradients in fp8, which nothing runs, the error is only shown.
   const bool judged = unit != Unit::e4m3 || kind == ConvKind::forward;
   if (judged && !(error <= 1)) ++failures;
@@ -59,10 +58,11 @@ void time_conv(ConvKind kind, const ConvShape& whole, int64_t slice_batch, Unit 
 }  // namespace
 
 void time_convs() {
-  const std::vector<ConvShape> shapes{square(1024, 32, 64, 64, 3, 1, 1),  square(1024, 16, 128, 128, 3, 1, 1),
-                                      square(1024, 8, 256, 256, 3, 1, 1), square(1024, 4, 512, 512, 3, 1, 1),
-                                      square(1024, 32, 16, 16, 3, 1, 1),  square(1024, 32, 8, 64, 3, 1, 1),
-                                      square(1024, 32, 64, 128, 3, 2, 1)};
+  const std::vector<ConvExtents> shapes{
+      square_conv(1024, 32, 64, 64, 3, 1, 1),  square_conv(1024, 16, 128, 128, 3, 1, 1),
+      square_conv(1024, 8, 256, 256, 3, 1, 1), square_conv(1024, 4, 512, 512, 3, 1, 1),
+      square_conv(1024, 32, 16, 16, 3, 1, 1),  square_conv(1024, 32, 8, 64, 3, 1, 1),
+      square_conv(1024, 32, 64, 128, 3, 2, 1)};
   const auto free_bytes = [] {
     size_t free = 0, total = 0;
     check(cudaMemGetInfo(&free, &total));
@@ -73,7 +73,7 @@ void time_convs() {
   std::vector<std::shared_ptr<ConvPlan>> serial, parallel;
   double start = now();
   for (const ConvKind kind : kKinds) {
-    for (const ConvShape& shape : shapes) {
+    for (const ConvExtents& shape : shapes) {
       if (auto plan = ConvPlan::find(kind, shape, Unit::bf16, {}, kLimit)) serial.push_back(std::move(plan));
     }
   }
@@ -83,7 +83,7 @@ void time_convs() {
   const double serial_compiled = now() - start;
   start = now();
   for (const ConvKind kind : kKinds) {
-    for (ConvShape shape : shapes) {
+    for (ConvExtents shape : shapes) {
       shape.n = 128;
       if (auto plan = ConvPlan::find(kind, shape, Unit::bf16, {}, kLimit))
         parallel.push_back(std::move(plan));
@@ -99,15 +99,16 @@ void time_convs() {
                   serial.size(), serial_found, serial_compiled, parallel.size(), parallel_found,
                   now() - start, static_cast<double>(free_before - free_bytes()) / 1e6));
   for (const Unit unit : {Unit::bf16, Unit::fp16, Unit::tf32, Unit::fp32}) {
-    for (const ConvShape& shape : shapes) {
+    for (const ConvExtents& shape : shapes) {
       for (const ConvKind kind : kKinds) time_conv(kind, shape, 128, unit);
     }
   }
 }
 
 void time_native() {
-  for (const ConvShape& shape : {square(1024, 32, 64, 64, 3, 1, 1), square(1024, 16, 128, 128, 3, 1, 1),
-                                 square(1024, 8, 256, 256, 3, 1, 1), square(1024, 4, 512, 512, 3, 1, 1)}) {
+  for (const ConvExtents& shape :
+       {square_conv(1024, 32, 64, 64, 3, 1, 1), square_conv(1024, 16, 128, 128, 3, 1, 1),
+        square_conv(1024, 8, 256, 256, 3, 1, 1), square_conv(1024, 4, 512, 512, 3, 1, 1)}) {
     for (const ConvKind kind : kKinds) {
       for (const Unit unit : {Unit::bf16, Unit::e4m3}) time_conv(kind, shape, 128, unit);
     }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tests/cuda/memory.h"
+#include "tests/support/square_conv.h"
 #include "ulp/backend/cuda/library/cublaslt_matmul.h"
 #include "ulp/backend/cuda/library/cudnn_conv.h"
 #include "ulp/base/error.h"
@@ -61,9 +62,9 @@ inline std::string_view kind_name(ConvKind kind) {
   return kind == ConvKind::forward ? "forward" : kind == ConvKind::grad_input ? "grad_input" : "grad_weight";
 }
 
-inline std::string conv_title(ConvKind kind, const ConvShape& s, Unit unit, const ConvEnding& ending = {}) {
+inline std::string conv_title(ConvKind kind, const ConvExtents& s, Unit unit, const ConvEnding& ending = {}) {
   return fmt::format("conv {} {} {}x{}x{}x{} to {}, {}x{} stride {} padding {}{}{}", kind_name(kind),
-                     unit_name(unit), s.n, s.h, s.w, s.c, s.k, s.kernel_h, s.kernel_w, s.stride_h,
+                     unit_name(unit), s.n, s.h, s.w, s.c, s.out_c, s.kernel_h, s.kernel_w, s.stride_h,
                      s.padding_h, s.groups > 1 ? fmt::format(" groups {}", s.groups) : "",
                      ending_text(unit, ending));
 }
@@ -71,17 +72,12 @@ inline std::string conv_title(ConvKind kind, const ConvShape& s, Unit unit, cons
 struct ConvSizes {
   int64_t a, b, out;
 };
-inline ConvSizes conv_sizes(ConvKind kind, const ConvShape& s) {
-  const int64_t x = s.n * s.h * s.w * s.c, y = s.n * s.out_h() * s.out_w() * s.k,
-                w = s.k * s.kernel_h * s.kernel_w * (s.c / s.groups);
+inline ConvSizes conv_sizes(ConvKind kind, const ConvExtents& s) {
+  const auto x = static_cast<int64_t>(s.x_elements()), y = static_cast<int64_t>(s.out_elements()),
+             w = static_cast<int64_t>(s.weight_elements());
   if (kind == ConvKind::forward) return {x, w, y};
   if (kind == ConvKind::grad_input) return {y, w, x};
   return {x, y, w};
-}
-
-inline ConvShape square(int64_t n, int64_t size, int64_t c, int64_t k, int64_t kernel, int64_t stride,
-                        int64_t padding, int64_t groups = 1) {
-  return {n, size, size, c, k, kernel, kernel, stride, stride, padding, padding, groups};
 }
 
 inline std::string matmul_title(const MatmulShape& s, Unit unit, Written written = Written::fp32) {

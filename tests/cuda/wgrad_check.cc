@@ -10,6 +10,7 @@
 
 #include "tests/cuda/igemm_bench.h"
 #include "tests/cuda/naive_conv.h"
+#include "tests/support/square_conv.h"
 #include "ulp/backend/cuda/igemm/conv_tiling.h"
 #include "ulp/backend/cuda/igemm/conv_wgrad.h"
 
@@ -20,16 +21,11 @@ constexpr Format k434{"fp(4,3,4)"}, k520{"fp(5,2,0)"}, k690{"fp(6,9,0)"}, kBf16{
 
 struct Grad {
   std::string_view name;
-  IgemmConv conv;
+  ConvExtents32 conv;
   Format in, out;
   bool tf32 = false;
   bool small = false;  // subnormal codes and the lowest others
 };
-
-IgemmConv square(uint32_t images, uint32_t size, uint32_t c, uint32_t k, uint32_t kernel, uint32_t stride) {
-  const uint32_t padding = kernel / 2, out = (size + 2 * padding - kernel) / stride + 1;
-  return {images, size, size, c, out, out, k, kernel, kernel, stride, stride, padding, padding};
-}
 
 // Codes whose exponents are the two lowest.
 std::vector<uint8_t> small_codes(const Format& format, size_t count, uint32_t seed) {
@@ -50,8 +46,8 @@ class GradBench {
       : work_(work),
         call_(described(work)),
         elements_(uint64_t{call_.shape.out_c} * call_.shape.taps() * call_.shape.in_c),
-        in_codes_(codes(work.in, size_t{work.conv.images} * work.conv.h * work.conv.w * work.conv.c, 1)),
-        out_codes_(codes(work.out, call_.shape.results() * work.conv.k, 2)),
+        in_codes_(codes(work.in, work.conv.x_elements(), 1)),
+        out_codes_(codes(work.out, call_.shape.results() * work.conv.out_c, 2)),
         in_(in_codes_),
         out_(out_codes_),
         parts_(elements_ * call_.tiling.pieces * sizeof(float)),
@@ -87,10 +83,10 @@ class GradBench {
   }
   double worst() const { return worst_; }
   std::string title() const {
-    const IgemmConv& conv = work_.conv;
+    const ConvExtents32& conv = work_.conv;
     return fmt::format("weight gradient {} {} x {} as {}, {} images of {}x{}, {} to {} channels", work_.name,
-                       work_.in.name, work_.out.name, work_.tf32 ? "tf32" : "bf16", conv.images, conv.h,
-                       conv.w, conv.c, conv.k);
+                       work_.in.name, work_.out.name, work_.tf32 ? "tf32" : "bf16", conv.n, conv.h, conv.w,
+                       conv.c, conv.out_c);
   }
 
  private:
@@ -152,24 +148,24 @@ constexpr Pair kPairs[] = {{kBf16, kBf16, false}, {k434, k520, false}, {kBf16, k
 std::vector<Grad> checked() {
   std::vector<Grad> all;
   for (const Pair& pair : kPairs) {
-    const auto add = [&](std::string_view name, const IgemmConv& conv, bool small = false) {
+    const auto add = [&](std::string_view name, const ConvExtents32& conv, bool small = false) {
       all.push_back({name, conv, pair.in, pair.out, pair.tf32, small});
     };
-    add("one pixel", square(3, 1, 16, 16, 3, 1));
-    for (const uint32_t c : {16u, 32u, 48u, 64u, 128u}) add("3x3", square(6, 9, c, c, 3, 1));
+    add("one pixel", same_conv(3, 1, 16, 16, 3, 1));
+    for (const uint32_t c : {16u, 32u, 48u, 64u, 128u}) add("3x3", same_conv(6, 9, c, c, 3, 1));
     add("3x3", {5, 7, 11, 64, 7, 11, 32, 3, 3, 1, 1, 1, 1});
-    add("3x3", square(40, 16, 32, 64, 3, 1));
-    add("3x3", square(150, 16, 64, 64, 3, 1));
-    add("3x3 stride 2", square(6, 16, 64, 128, 3, 2));
-    add("3x3 stride 2", square(7, 13, 16, 32, 3, 2));
+    add("3x3", same_conv(40, 16, 32, 64, 3, 1));
+    add("3x3", same_conv(150, 16, 64, 64, 3, 1));
+    add("3x3 stride 2", same_conv(6, 16, 64, 128, 3, 2));
+    add("3x3 stride 2", same_conv(7, 13, 16, 32, 3, 2));
     add("3x3 stride 2x1", {4, 9, 7, 64, 5, 7, 64, 3, 3, 2, 1, 1, 1});
     add("1x3", {4, 6, 7, 64, 6, 7, 32, 1, 3, 1, 1, 0, 1});
     add("2x2", {9, 6, 5, 64, 5, 4, 64, 2, 2, 1, 1, 0, 0});
-    add("1x1", square(6, 16, 64, 48, 1, 1));
-    add("1x1 stride 2", square(6, 16, 64, 128, 1, 2));
-    add("1x1 stride 2", square(5, 9, 128, 16, 1, 2));
+    add("1x1", same_conv(6, 16, 64, 48, 1, 1));
+    add("1x1 stride 2", same_conv(6, 16, 64, 128, 1, 2));
+    add("1x1 stride 2", same_conv(5, 9, 128, 16, 1, 2));
     if (pair.tf32 && pair.in.name != kBf16.name && pair.out.name != kBf16.name)
-      add("small numbers", square(6, 9, 64, 64, 3, 1), true);
+      add("small numbers", same_conv(6, 9, 64, 64, 3, 1), true);
   }
   return all;
 }
@@ -200,10 +196,11 @@ void time_grads() {
   };
   for (uint32_t layer = 0; layer < 4; ++layer) {
     const uint32_t c = 64u << layer, size = 32u >> layer;
-    std::vector<std::pair<std::string_view, IgemmConv>> convs = {{"3x3", square(1024, size, c, c, 3, 1)}};
+    std::vector<std::pair<std::string_view, ConvExtents32>> convs = {
+        {"3x3", same_conv(1024, size, c, c, 3, 1)}};
     if (layer > 0) {
-      convs.emplace_back("3x3 stride 2", square(1024, 2 * size, c / 2, c, 3, 2));
-      convs.emplace_back("1x1 stride 2", square(1024, 2 * size, c / 2, c, 1, 2));
+      convs.emplace_back("3x3 stride 2", same_conv(1024, 2 * size, c / 2, c, 3, 2));
+      convs.emplace_back("1x1 stride 2", same_conv(1024, 2 * size, c / 2, c, 1, 2));
     }
     for (const auto& [name, conv] : convs) {
       for (const Pair& pair : kPairs) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ulp/backend/conv_node.h"
 #include "ulp/backend/cpu/example.h"
 #include "ulp/numeric/math.h"
 
@@ -15,25 +16,11 @@ namespace ulp::example::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-struct Pool {
-  int64_t h, w, c, oh, ow;
-  int64_t kh, kw, stride_h, stride_w, padding_h, padding_w;
-
-  Pool(const Attrs& a, const Shape& x, const Shape& out)
-      : h(x.h()),
-        w(x.w()),
-        c(x.c()),
-        oh(out.h()),
-        ow(out.w()),
-        kh(a.integer("kernel_h")),
-        kw(a.integer("kernel_w")),
-        stride_h(a.integer("stride_h")),
-        stride_w(a.integer("stride_w")),
-        padding_h(a.integer("padding_h")),
-        padding_w(a.integer("padding_w")) {}
+struct Pool : ConvExtents {
+  explicit Pool(const Call& call) : ConvExtents(pool_extents(call.graph, call.node)) {}
 
   int64_t image() const { return h * w * c; }
-  int64_t result() const { return oh * ow * c; }
+  int64_t result() const { return out_h * out_w * c; }
 };
 
 // The part of a window that lies in the image.
@@ -45,12 +32,12 @@ struct Window {
 
 template <typename Visit>
 HWY_INLINE void for_windows(const Pool& d, const Visit& visit) {
-  for (int64_t oy = 0; oy < d.oh; ++oy) {
+  for (int64_t oy = 0; oy < d.out_h; ++oy) {
     const int64_t y = oy * d.stride_h - d.padding_h;
-    for (int64_t ox = 0; ox < d.ow; ++ox) {
+    for (int64_t ox = 0; ox < d.out_w; ++ox) {
       const int64_t x = ox * d.stride_w - d.padding_w;
-      visit(Window{(oy * d.ow + ox) * d.c, y, x, std::max<int64_t>(0, -y), std::min(d.kh, d.h - y),
-                   std::max<int64_t>(0, -x), std::min(d.kw, d.w - x)});
+      visit(Window{(oy * d.out_w + ox) * d.c, y, x, std::max<int64_t>(0, -y), std::min(d.kernel_h, d.h - y),
+                   std::max<int64_t>(0, -x), std::min(d.kernel_w, d.w - x)});
     }
   }
 }
@@ -74,7 +61,7 @@ HWY_INLINE int64_t pixel(const Pool& d, const Window& v, int64_t ky, int64_t kx)
 }
 
 void max_pool(const Call& call) {
-  const Pool d(call.node.attrs, call.in_shape(0), call.out_shape());
+  const Pool d(call);
   for (size_t n = 0; n < call.count; ++n) {
     const float* x = call.in(0) + static_cast<int64_t>(n) * d.image();
     float* out = call.out(0) + static_cast<int64_t>(n) * d.result();
@@ -84,14 +71,14 @@ void max_pool(const Call& call) {
         const hn::RebindToSigned<decltype(df)> di;
         const hn::Rebind<uint8_t, decltype(df)> du8;
         auto best = hn::LoadU(df, x + pixel(d, v, v.y0, v.x0) + c);
-        auto place = hn::Set(di, static_cast<int32_t>(v.y0 * d.kw + v.x0));
+        auto place = hn::Set(di, static_cast<int32_t>(v.y0 * d.kernel_w + v.x0));
         for (int64_t ky = v.y0; ky < v.y1; ++ky) {
           for (int64_t kx = v.x0; kx < v.x1; ++kx) {
             const auto here = hn::LoadU(df, x + pixel(d, v, ky, kx) + c);
             const auto better = hn::Or(hn::Gt(here, best), hn::AndNot(hn::IsNaN(best), hn::IsNaN(here)));
             best = hn::IfThenElse(better, here, best);
             place = hn::IfThenElse(hn::RebindMask(di, better),
-                                   hn::Set(di, static_cast<int32_t>(ky * d.kw + kx)), place);
+                                   hn::Set(di, static_cast<int32_t>(ky * d.kernel_w + kx)), place);
           }
         }
         hn::StoreU(best, df, out + v.out + c);
@@ -109,7 +96,7 @@ HWY_INLINE V add(D d, V a, V b) {
 }
 
 void max_pool_grad(const Call& call) {
-  const Pool d(call.node.attrs, call.out_shape(), call.in_shape(0));
+  const Pool d(call);
   for (size_t n = 0; n < call.count; ++n) {
     const float* dout = call.in(0) + static_cast<int64_t>(n) * d.result();
     const uint8_t* index = call.bytes(1) + static_cast<int64_t>(n) * d.result();
@@ -126,7 +113,7 @@ void max_pool_grad(const Call& call) {
             float* at = dx + pixel(d, v, ky, kx) + c;
             const auto before = hn::LoadU(df, at);
             const auto chosen =
-                hn::RebindMask(df, hn::Eq(place, hn::Set(di, static_cast<int32_t>(ky * d.kw + kx))));
+                hn::RebindMask(df, hn::Eq(place, hn::Set(di, static_cast<int32_t>(ky * d.kernel_w + kx))));
             hn::StoreU(hn::IfThenElse(chosen, add(df, before, grad), before), df, at);
           }
         }
@@ -136,8 +123,8 @@ void max_pool_grad(const Call& call) {
 }
 
 void avg_pool(const Call& call) {
-  const Pool d(call.node.attrs, call.in_shape(0), call.out_shape());
-  const auto size = static_cast<float>(d.kh * d.kw);
+  const Pool d(call);
+  const auto size = static_cast<float>(d.taps());
   for (size_t n = 0; n < call.count; ++n) {
     const float* x = call.in(0) + static_cast<int64_t>(n) * d.image();
     float* out = call.out() + static_cast<int64_t>(n) * d.result();
@@ -155,8 +142,8 @@ void avg_pool(const Call& call) {
 }
 
 void avg_pool_grad(const Call& call) {
-  const Pool d(call.node.attrs, call.out_shape(), call.in_shape(0));
-  const auto size = static_cast<float>(d.kh * d.kw);
+  const Pool d(call);
+  const auto size = static_cast<float>(d.taps());
   for (size_t n = 0; n < call.count; ++n) {
     const float* dout = call.in(0) + static_cast<int64_t>(n) * d.result();
     float* dx = call.out() + static_cast<int64_t>(n) * d.image();

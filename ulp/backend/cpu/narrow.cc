@@ -8,10 +8,11 @@
 #include <array>
 
 #include "ulp/backend/access.h"
+#include "ulp/backend/conv_node.h"
 #include "ulp/backend/cpu/example.h"
 #include "ulp/backend/cpu/narrow_loops.h"
-#include "ulp/base/parallel.h"
 #include "ulp/backend/slices.h"
+#include "ulp/base/parallel.h"
 
 namespace ulp {
 namespace narrow {
@@ -24,57 +25,37 @@ constexpr size_t kRows = 8;
 // Decoded slices of this many bytes are still in the cache when they are read.
 constexpr size_t kNear = size_t{8} << 20;
 
-// The extents of a convolution of `n` images, named alike in forward and in both gradients. A
-// linear layer is a single image, one pixel high, whose pixels are the rows.
-struct Conv {
-  size_t n, h, w, c;  // input
-  size_t oh, ow, oc;  // output
-  size_t kh, kw, ic;  // of the kernel; input channels of a group
-  size_t stride_h = 1, stride_w = 1, padding_h = 0, padding_w = 0;
-  size_t group_out;  // output channels of a group
-
-  // Of `count` images or rows.
-  Conv(const Node& node, size_t count, const Shape& x, const Shape& weight, const Shape& out) {
-    const bool images = weight.rank() == 4;
-    const auto of = [](int64_t extent) { return static_cast<size_t>(extent); };
-    n = images ? count : 1;
-    h = images ? of(x.h()) : 1;
-    w = images ? of(x.w()) : count;
-    c = of(x.back());
-    oh = images ? of(out.h()) : 1;
-    ow = images ? of(out.w()) : count;
-    oc = of(out.back());
-    kh = images ? of(weight[1]) : 1;
-    kw = images ? of(weight[2]) : 1;
-    ic = of(weight.back());
-    group_out = oc;
-    if (!images) return;
-    stride_h = of(node.attrs.integer("stride_h"));
-    stride_w = of(node.attrs.integer("stride_w"));
-    padding_h = of(node.attrs.integer("padding_h"));
-    padding_w = of(node.attrs.integer("padding_w"));
-    group_out = oc / of(node.attrs.integer("groups"));
+// The extents of `count` images of a convolution, or rows of a linear layer.
+BasicConvExtents<size_t> extents(const NodeCall& call, size_t count) {
+  auto made = conv_extents(call.graph, call.node).as<size_t>();
+  if (call.graph[conv_tensors(call.node).weight].shape.rank() == 4) {
+    made.n = count;
+  } else {
+    made.w = made.out_w = count;
   }
+  return made;
+}
 
-  size_t taps() const { return kh * kw; }
-  size_t groups() const { return oc / group_out; }
-  size_t tap_at(size_t o, size_t tap) const { return (o * taps() + tap) * ic; }
+struct Conv : GroupedConv<size_t> {
+  Conv(const NodeCall& call, size_t count) : GroupedConv(extents(call, count)) {}
+
+  size_t tap_at(size_t o, size_t tap) const { return (o * taps() + tap) * group_c; }
 
   // For each row of outputs, those for which a tap of the kernel reads a pixel: `use(pixel, out,
   // count)` gets the positions of the first pixel and the first output, and how many there are.
   // Pixels are stride_w apart, outputs are contiguous.
   template <typename Use>
   void for_rows(size_t tap, const Use& use) const {
-    const size_t ky = tap / kw, kx = tap % kw;
+    const size_t ky = tap / kernel_w, kx = tap % kernel_w;
     const size_t first = kx >= padding_w ? 0 : (padding_w - kx + stride_w - 1) / stride_w;
-    const size_t end = w + padding_w <= kx ? 0 : std::min(ow, (w + padding_w - kx - 1) / stride_w + 1);
+    const size_t end = w + padding_w <= kx ? 0 : std::min(out_w, (w + padding_w - kx - 1) / stride_w + 1);
     if (first >= end) return;
     for (size_t b = 0; b < n; ++b) {
-      for (size_t oy = 0; oy < oh; ++oy) {
+      for (size_t oy = 0; oy < out_h; ++oy) {
         const size_t y = oy * stride_h + ky;
         if (y < padding_h || y >= h + padding_h) continue;
         const size_t x = first * stride_w + kx - padding_w;
-        use(((b * h + y - padding_h) * w + x) * c, ((b * oh + oy) * ow + first) * oc, end - first);
+        use(((b * h + y - padding_h) * w + x) * c, ((b * out_h + oy) * out_w + first) * out_c, end - first);
       }
     }
   }
@@ -112,41 +93,42 @@ SumRule rule_of(const PlanContext& plan) { return *sum_rule(*accumulator_spec(pl
 
 void forward(const example::Call& call) {
   const SumRule rule = rule_of(call.plan);
-  const Conv d(call.node, call.count, call.in_shape(0), call.in_shape(1), call.out_shape());
+  const Conv d(call, call.count);
   const float *x = call.in(0), *weight = call.in(1);
   float* out = call.out();
-  const size_t pixels = d.n * d.oh * d.ow;
-  std::fill_n(out, pixels * d.oc, 0.0f);
-  for (size_t group = 0; group < d.groups(); ++group) {
-    const size_t in = group * d.ic, to = group * d.group_out;
+  const size_t pixels = d.n * d.out_h * d.out_w;
+  std::fill_n(out, pixels * d.out_c, 0.0f);
+  for (size_t group = 0; group < d.groups; ++group) {
+    const size_t in = group * d.group_c, to = group * d.group_out;
     for (size_t tap = 0; tap < d.taps(); ++tap) {
       for_blocks(
-          {weight + d.tap_at(to, tap), 1, d.taps() * d.ic}, d.ic, d.group_out,
+          {weight + d.tap_at(to, tap), 1, d.taps() * d.group_c}, d.group_c, d.group_out,
           [&](size_t column, size_t columns, size_t term, size_t terms, const float* b, size_t stride) {
             d.for_rows(tap, [&](size_t pixel, size_t first, size_t count) {
-              add_terms(rule, {out + first + to + column, count, columns, terms, d.oc, x + pixel + in + term,
-                               d.stride_w * d.c, 1, b, stride});
+              add_terms(rule, {out + first + to + column, count, columns, terms, d.out_c,
+                               x + pixel + in + term, d.stride_w * d.c, 1, b, stride});
             });
           });
     }
   }
   if (call.inputs.size() < 3) return;
   constexpr float kOne = 1;
-  add_terms(rule, {out, pixels, d.oc, 1, d.oc, &kOne, 0, 0, call.in(2), 0});
+  add_terms(rule, {out, pixels, d.out_c, 1, d.out_c, &kOne, 0, 0, call.in(2), 0});
 }
 
 void grad_input(const example::Call& call) {
   const SumRule rule = rule_of(call.plan);
-  const Conv d(call.node, call.count, call.out_shape(), call.in_shape(1), call.in_shape(0));
+  const Conv d(call, call.count);
   const float *dout = call.in(0), *weight = call.in(1);
   float* dx = call.out();
   std::fill_n(dx, d.n * d.h * d.w * d.c, 0.0f);
-  for (size_t group = 0; group < d.groups(); ++group) {
-    const size_t to = group * d.ic, from = group * d.group_out;
+  for (size_t group = 0; group < d.groups; ++group) {
+    const size_t to = group * d.group_c, from = group * d.group_out;
     for (size_t tap = 0; tap < d.taps(); ++tap) {
       d.for_rows(tap, [&](size_t pixel, size_t first, size_t count) {
-        add_terms(rule, {dx + pixel + to, count, d.ic, d.group_out, d.stride_w * d.c, dout + first + from,
-                         d.oc, 1, weight + d.tap_at(from, tap), d.taps() * d.ic});
+        add_terms(rule,
+                  {dx + pixel + to, count, d.group_c, d.group_out, d.stride_w * d.c, dout + first + from,
+                   d.out_c, 1, weight + d.tap_at(from, tap), d.taps() * d.group_c});
       });
     }
   }
@@ -158,18 +140,18 @@ void grad_input(const example::Call& call) {
 using Add = void (*)(const NodeCall& call, const SumRule& rule, size_t count);
 
 void grad_weight(const NodeCall& call, const SumRule& rule, size_t count) {
-  const Conv d(call.node, count, call.in_shape(0), call.out_shape(), call.in_shape(1));
+  const Conv d(call, count);
   const float *x = call.in(0), *dout = call.in(1);
   float* dweight = call.out();
   const size_t blocks = (d.group_out + kRows - 1) / kRows;
-  parallel_for(d.groups() * blocks * d.taps(), 1, [&](size_t begin, size_t end) {
+  parallel_for(d.groups * blocks * d.taps(), 1, [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
       const size_t tap = i % d.taps(), block = i / d.taps() % blocks, group = i / d.taps() / blocks;
       const size_t o = group * d.group_out + block * kRows,
                    rows = std::min(kRows, d.group_out - block * kRows);
       d.for_rows(tap, [&](size_t pixel, size_t first, size_t terms) {
-        add_terms(rule, {dweight + d.tap_at(o, tap), rows, d.ic, terms, d.taps() * d.ic, dout + first + o, 1,
-                         d.oc, x + pixel + group * d.ic, d.stride_w * d.c});
+        add_terms(rule, {dweight + d.tap_at(o, tap), rows, d.group_c, terms, d.taps() * d.group_c,
+                         dout + first + o, 1, d.out_c, x + pixel + group * d.group_c, d.stride_w * d.c});
       });
     }
   });

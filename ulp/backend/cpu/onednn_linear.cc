@@ -1,22 +1,31 @@
 // Linear layers and matrix products. A linear layer is sliced along its rows. A batch of matrix
 // products is sliced along the batch; a single one along the rows of its result. If both operands
 // have the inner axis first, it is sliced along that axis and summed.
-#include "ulp/backend/cpu/onednn_task.h"
+#include "ulp/backend/conv_node.h"
+#include "ulp/backend/cpu/onednn_layer.h"
 
 namespace ulp::onednn {
 namespace {
 
 using dnnl::memory;
-using Forward = dnnl::inner_product_forward;
-using GradInput = dnnl::inner_product_backward_data;
-using GradWeight = dnnl::inner_product_backward_weights;
 
 struct Linear {
+  using Forward = dnnl::inner_product_forward;
+  using GradInput = dnnl::inner_product_backward_data;
+  using GradWeight = dnnl::inner_product_backward_weights;
   int64_t rows, in, out;
   bool bias;
 
-  Linear(const Shape& x, const Shape& y, bool with_bias)
-      : rows(static_cast<int64_t>(x.rows())), in(x.back()), out(y.back()), bias(with_bias) {}
+  explicit Linear(const Problem& problem) : bias(problem.root().in.size() > 2) {
+    const ConvExtents extents = conv_extents(problem.graph(), problem.root());
+    rows = extents.w;
+    in = extents.c;
+    out = extents.out_c;
+  }
+
+  int64_t units() const { return rows; }
+  size_t x_unit() const { return static_cast<size_t>(in); }
+  size_t out_unit() const { return static_cast<size_t>(out); }
 
   static Desc matrix(int64_t n, int64_t width) { return dense({n, width}, {width, 1}); }
   Desc plain() const { return matrix(out, in); }
@@ -30,6 +39,14 @@ struct Linear {
                            : Forward::desc(kind, matrix(n, in), weights(layout), matrix(n, out));
     return {desc, attributes(), engine()};
   }
+  GradInput::primitive_desc grad_input(int64_t n, const Desc* layout) const {
+    const GradInput::desc desc(matrix(n, in), weights(layout), matrix(n, out));
+    return {desc, attributes(), engine(), forward(n, nullptr)};
+  }
+  GradWeight::primitive_desc grad_weight(int64_t n, const Desc* layout) const {
+    const GradWeight::desc desc(matrix(n, in), weights(layout), matrix(n, out));
+    return {desc, attributes(), engine(), forward(n, nullptr)};
+  }
 };
 
 // One operand of a batch of matrix products.
@@ -40,75 +57,12 @@ Desc matrices(int64_t batch, int64_t rows, int64_t columns, bool transposed) {
 
 }  // namespace
 
-OnednnProduct describe_linear(const Problem& problem) {
-  const Node& node = problem.root();
-  const Linear linear(problem.shape(node.in[0]), problem.shape(node.out[0]), node.in.size() > 2);
-  OnednnProduct p;
-  p.units = linear.rows;
-  p.in = {{node.in[0], static_cast<size_t>(linear.in), DNNL_ARG_SRC}};
-  p.out = {node.out[0], static_cast<size_t>(linear.out), DNNL_ARG_DST};
-  p.weight = node.in[1];
-  if (linear.bias) p.bias = node.in[2];
-  p.plain = linear.plain();
-  p.offer = [linear](int64_t n, const Desc* layout) {
-    const auto pd = linear.forward(n, layout);
-    return Offer{{pd.src_desc()},
-                 pd.dst_desc(),
-                 pd.weights_desc(),
-                 linear.bias_desc(),
-                 pd.scratchpad_desc().get_size(),
-                 pd.impl_info_str(),
-                 [pd] { return dnnl::primitive(Forward(pd)); }};
-  };
-  return p;
-}
-
+OnednnProduct describe_linear(const Problem& problem) { return describe_forward<Linear>(problem); }
 OnednnProduct describe_linear_grad_input(const Problem& problem) {
-  const Node& node = problem.root();
-  const Linear linear(problem.shape(node.out[0]), problem.shape(node.in[0]), false);
-  OnednnProduct p;
-  p.units = linear.rows;
-  p.in = {{node.in[0], static_cast<size_t>(linear.out), DNNL_ARG_DIFF_DST}};
-  p.out = {node.out[0], static_cast<size_t>(linear.in), DNNL_ARG_DIFF_SRC};
-  p.weight = node.in[1];
-  p.plain = linear.plain();
-  p.offer = [linear](int64_t n, const Desc* layout) {
-    const GradInput::desc desc(linear.matrix(n, linear.in), linear.weights(layout),
-                               linear.matrix(n, linear.out));
-    const GradInput::primitive_desc pd(desc, attributes(), engine(), linear.forward(n, nullptr));
-    return Offer{{pd.diff_dst_desc()},
-                 pd.diff_src_desc(),
-                 pd.weights_desc(),
-                 {},
-                 pd.scratchpad_desc().get_size(),
-                 pd.impl_info_str(),
-                 [pd] { return dnnl::primitive(GradInput(pd)); }};
-  };
-  return p;
+  return describe_grad_input<Linear>(problem);
 }
-
 OnednnProduct describe_linear_grad_weight(const Problem& problem) {
-  const Node& node = problem.root();
-  const Linear linear(problem.shape(node.in[0]), problem.shape(node.in[1]), false);
-  OnednnProduct p;
-  p.units = linear.rows;
-  p.in = {{node.in[0], static_cast<size_t>(linear.in), DNNL_ARG_SRC},
-          {node.in[1], static_cast<size_t>(linear.out), DNNL_ARG_DIFF_DST}};
-  p.out = {node.out[0], 0, DNNL_ARG_DIFF_WEIGHTS};
-  p.plain = linear.plain();
-  p.offer = [linear](int64_t n, const Desc* layout) {
-    const GradWeight::desc desc(linear.matrix(n, linear.in), linear.weights(layout),
-                                linear.matrix(n, linear.out));
-    const GradWeight::primitive_desc pd(desc, attributes(), engine(), linear.forward(n, nullptr));
-    return Offer{{pd.src_desc(), pd.diff_dst_desc()},
-                 pd.diff_weights_desc(),
-                 pd.diff_weights_desc(),
-                 {},
-                 pd.scratchpad_desc().get_size(),
-                 pd.impl_info_str(),
-                 [pd] { return dnnl::primitive(GradWeight(pd)); }};
-  };
-  return p;
+  return describe_grad_weight<Linear>(problem);
 }
 
 OnednnProduct describe_matmul(const Problem& problem) {
@@ -160,13 +114,8 @@ OnednnProduct describe_matmul(const Problem& problem) {
     const dnnl::matmul::desc desc(matrices(batches, rows, inner, ta), matrices(batches, inner, n, tb),
                                   matrices(batches, rows, n, false));
     const dnnl::matmul::primitive_desc pd(desc, attributes(), engine());
-    Offer offer{{pd.src_desc()},
-                pd.dst_desc(),
-                cut == Cut::rows ? pd.weights_desc() : pd.dst_desc(),
-                {},
-                pd.scratchpad_desc().get_size(),
-                pd.impl_info_str(),
-                [pd] { return dnnl::primitive(dnnl::matmul(pd)); }};
+    Offer offer = make_offer<dnnl::matmul>(pd, {pd.src_desc()}, pd.dst_desc(),
+                                           cut == Cut::rows ? pd.weights_desc() : pd.dst_desc());
     if (cut != Cut::rows) offer.in.push_back(pd.weights_desc());
     return offer;
   };

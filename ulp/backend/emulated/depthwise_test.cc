@@ -77,8 +77,8 @@ void expect_same(size_t elements, const Call& call) {
 void check(uint32_t n, uint32_t h, uint32_t w, uint32_t c, uint32_t stride, Numbers numbers) {
   SCOPED_TRACE(testing::Message() << n << "x" << h << "x" << w << "x" << c << " stride " << stride
                                   << " numbers " << static_cast<int>(numbers));
-  const Depthwise conv{n, h, w, c, (h - 1) / stride + 1, (w - 1) / stride + 1, 3, 3, stride, stride, 1, 1};
-  const size_t pixels = size_t{n} * h * w * c, outputs = size_t{n} * conv.oh * conv.ow * c;
+  const ConvExtents32 conv = ConvExtents32{n, h, w, c, 0, 0, c, 3, 3, stride, stride, 1, 1, c}.with_output();
+  const size_t pixels = conv.x_elements(), outputs = conv.out_elements();
   const int power = numbers == Numbers::vanishing ? -70 : numbers == Numbers::large ? 50 : 0;
   std::mt19937 random(n + h + w + c + stride);
   std::vector<uint16_t> x = some(random, pixels, power, numbers == Numbers::special_images);

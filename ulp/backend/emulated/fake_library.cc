@@ -53,7 +53,7 @@ std::vector<float> values(Unit unit, const void* data, int64_t count) {
 
 struct ConvPlan::Impl {
   ConvKind kind;
-  ConvShape shape;
+  ConvExtents shape;
   Unit unit;
   Written written;
   bool prepared = false;
@@ -62,12 +62,12 @@ struct ConvPlan::Impl {
 ConvPlan::ConvPlan(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ConvPlan::~ConvPlan() = default;
 
-std::shared_ptr<ConvPlan> ConvPlan::find(ConvKind kind, const ConvShape& shape, Unit unit,
+std::shared_ptr<ConvPlan> ConvPlan::find(ConvKind kind, const ConvExtents& shape, Unit unit,
                                          const ConvEnding& ending, size_t workspace_limit,
                                          std::string* why_not) {
   const auto granule = static_cast<int64_t>(16 / operand_bytes(unit));
   std::string why;
-  if (shape.c % granule != 0 || shape.k % granule != 0) why = "channels are not padded";
+  if (shape.c % granule != 0 || shape.out_c % granule != 0) why = "channels are not padded";
   if (wanted(shape.n) > workspace_limit) why = "the workspace is too small";
   if (!why.empty()) {
     if (why_not != nullptr) *why_not = why;
@@ -77,7 +77,7 @@ std::shared_ptr<ConvPlan> ConvPlan::find(ConvKind kind, const ConvShape& shape, 
       new ConvPlan(std::make_unique<Impl>(Impl{kind, shape, unit, ending.written})));
 }
 
-std::vector<std::string> ConvPlan::engines(ConvKind, const ConvShape&, Unit, const ConvEnding&, size_t) {
+std::vector<std::string> ConvPlan::engines(ConvKind, const ConvExtents&, Unit, const ConvEnding&, size_t) {
   return {"loops"};
 }
 size_t ConvPlan::workspace() const { return wanted(impl_->shape.n); }
@@ -88,26 +88,23 @@ void ConvPlan::prepare() { impl_->prepared = true; }
 void ConvPlan::run(Stream, const void* a, const void* b, void* out, void* workspace) {
   prepare();
   check_call(a, b, out, workspace, this->workspace());
-  const ConvShape& s = impl_->shape;
+  const GroupedConv s(impl_->shape);
   const ConvKind kind = impl_->kind;
-  const int64_t oh = s.out_h(), ow = s.out_w(), ic = s.c / s.groups, group_out = s.k / s.groups;
-  const int64_t x_count = s.n * s.h * s.w * s.c, out_count = s.n * oh * ow * s.k,
-                weight_count = s.k * s.kernel_h * s.kernel_w * ic;
+  const uint64_t x_count = s.x_elements(), out_count = s.out_elements(), weight_count = s.weight_elements();
   const bool forward = kind == ConvKind::forward, grad_input = kind == ConvKind::grad_input;
   const std::vector<float> first = values(impl_->unit, a, grad_input ? out_count : x_count),
                            second = values(impl_->unit, b, forward || grad_input ? weight_count : out_count);
-  std::vector<double> sums(static_cast<size_t>(forward ? out_count : grad_input ? x_count : weight_count));
-  for (int64_t row = 0; row < s.n * oh * ow; ++row) {
-    const int64_t ox = row % ow, oy = row / ow % oh, image = row / ow / oh;
-    for (int64_t tap = 0; tap < s.kernel_h * s.kernel_w; ++tap) {
-      const int64_t y = oy * s.stride_h - s.padding_h + tap / s.kernel_w,
-                    x = ox * s.stride_w - s.padding_w + tap % s.kernel_w;
-      if (y < 0 || y >= s.h || x < 0 || x >= s.w) continue;
-      for (int64_t o = 0; o < s.k; ++o) {
-        for (int64_t i = 0; i < ic; ++i) {
-          const auto x_at = static_cast<size_t>(((image * s.h + y) * s.w + x) * s.c + o / group_out * ic + i);
-          const auto out_at = static_cast<size_t>(row * s.k + o);
-          const auto weight_at = static_cast<size_t>((o * s.kernel_h * s.kernel_w + tap) * ic + i);
+  std::vector<double> sums(forward ? out_count : grad_input ? x_count : weight_count);
+  for (int64_t row = 0; row < s.n * s.out_h * s.out_w; ++row) {
+    const int64_t ox = row % s.out_w, oy = row / s.out_w % s.out_h, image = row / s.out_w / s.out_h;
+    for (int64_t tap = 0; tap < s.taps(); ++tap) {
+      const int64_t ky = tap / s.kernel_w, kx = tap % s.kernel_w, y = s.row(oy, ky), x = s.column(ox, kx);
+      if (!s.inside(y, x)) continue;
+      for (int64_t o = 0; o < s.out_c; ++o) {
+        for (int64_t i = 0; i < s.group_c; ++i) {
+          const auto x_at = static_cast<size_t>(s.x_at(image, y, x, s.first_channel(o) + i));
+          const auto out_at = static_cast<size_t>(row * s.out_c + o);
+          const auto weight_at = static_cast<size_t>(s.weight_at(o, ky, kx, i));
           if (forward) {
             sums[out_at] += static_cast<double>(first[x_at]) * second[weight_at];
           } else if (grad_input) {

@@ -1,64 +1,38 @@
 // Pooling.
 #include <algorithm>
 
+#include "ulp/backend/conv_node.h"
 #include "ulp/backend/elementwise.h"
 #include "ulp/backend/ref/plain.h"
 
 namespace ulp::ref {
 namespace {
 
-struct Pool {
-  int64_t n, h, w, c, oh, ow;
-  int64_t kh, kw, stride_h, stride_w, padding_h, padding_w;
-
-  Pool(const Call& call, const Shape& x, const Shape& out)
-      : n(x.n()),
-        h(x.h()),
-        w(x.w()),
-        c(x.c()),
-        oh(out.h()),
-        ow(out.w()),
-        kh(call.integer("kernel_h")),
-        kw(call.integer("kernel_w")),
-        stride_h(call.integer("stride_h")),
-        stride_w(call.integer("stride_w")),
-        padding_h(call.integer("padding_h")),
-        padding_w(call.integer("padding_w")) {}
-
-  int64_t x_at(int64_t b, int64_t y, int64_t x, int64_t channel) const {
-    return ((b * h + y) * w + x) * c + channel;
-  }
-  int64_t out_at(int64_t b, int64_t y, int64_t x, int64_t channel) const {
-    return ((b * oh + y) * ow + x) * c + channel;
-  }
-  bool inside(int64_t y, int64_t x) const { return y >= 0 && y < h && x >= 0 && x < w; }
-
-  // Calls visit(output element, image element, place in the window) for every place that lies in the image, window
-  // by window.
-  template <typename Visit>
-  void windows(Visit visit) const {
-    for (int64_t b = 0; b < n; ++b) {
-      for (int64_t oy = 0; oy < oh; ++oy) {
-        for (int64_t ox = 0; ox < ow; ++ox) {
-          for (int64_t channel = 0; channel < c; ++channel) {
-            for (int64_t k = 0; k < kh * kw; ++k) {
-              const int64_t y = oy * stride_h - padding_h + k / kw, x = ox * stride_w - padding_w + k % kw;
-              if (inside(y, x)) visit(out_at(b, oy, ox, channel), x_at(b, y, x, channel), k);
-            }
+// Calls visit(output element, image element, place in the window) for every place that lies in the image, window
+// by window.
+template <typename Visit>
+void for_windows(const ConvExtents& d, Visit visit) {
+  for (int64_t b = 0; b < d.n; ++b) {
+    for (int64_t oy = 0; oy < d.out_h; ++oy) {
+      for (int64_t ox = 0; ox < d.out_w; ++ox) {
+        for (int64_t channel = 0; channel < d.c; ++channel) {
+          for (int64_t k = 0; k < d.taps(); ++k) {
+            const int64_t y = d.row(oy, k / d.kernel_w), x = d.column(ox, k % d.kernel_w);
+            if (d.inside(y, x)) visit(d.out_at(b, oy, ox, channel), d.x_at(b, y, x, channel), k);
           }
         }
       }
     }
   }
-};
+}
 
 void max_pool(const Call& call) {
-  const Pool d(call, call.in_shape(0), call.out_shape());
+  const ConvExtents d = pool_extents(call.graph, call.node);
   const float* x = call.in(0);
   float* out = call.out(0);
   uint8_t* index = call.out_bytes(1);
   int64_t window = -1;
-  d.windows([&](int64_t o, int64_t i, int64_t k) {
+  for_windows(d, [&](int64_t o, int64_t i, int64_t k) {
     const bool larger = x[i] > out[o] || (x[i] != x[i] && out[o] == out[o]);
     if (o == window && !larger) return;
     window = o;
@@ -69,43 +43,43 @@ void max_pool(const Call& call) {
 
 // In fp32, in the order of the windows, as the operator says.
 void max_pool_grad(const Call& call) {
-  const Pool d(call, call.out_shape(), call.in_shape(0));
+  const ConvExtents d = pool_extents(call.graph, call.node);
   const float* dout = call.in(0);
   const uint8_t* index = call.bytes(1);
   float* dx = call.out();
   std::fill_n(dx, call.elements(), 0.0f);
-  d.windows([&](int64_t o, int64_t i, int64_t k) {
+  for_windows(d, [&](int64_t o, int64_t i, int64_t k) {
     if (index[o] == k) dx[i] = elementwise::Add::forward(dx[i], dout[o]);
   });
 }
 
 void avg_pool(const Call& call) {
-  const Pool d(call, call.in_shape(0), call.out_shape());
+  const ConvExtents d = pool_extents(call.graph, call.node);
   const float* x = call.in(0);
   float* out = call.out();
   int64_t window = -1;
   double sum = 0;
-  d.windows([&](int64_t o, int64_t i, int64_t) {
+  for_windows(d, [&](int64_t o, int64_t i, int64_t) {
     sum = (o == window ? sum : 0) + x[i];
     window = o;
-    out[o] = rounded(sum / static_cast<double>(d.kh * d.kw));
+    out[o] = rounded(sum / static_cast<double>(d.taps()));
   });
 }
 
 void avg_pool_grad(const Call& call) {
-  const Pool d(call, call.out_shape(), call.in_shape(0));
+  const ConvExtents d = pool_extents(call.graph, call.node);
   const float* dout = call.in(0);
-  const double size = static_cast<double>(d.kh * d.kw);
+  const double size = static_cast<double>(d.taps());
   for (int64_t b = 0; b < d.n; ++b) {
     for (int64_t iy = 0; iy < d.h; ++iy) {
       for (int64_t ix = 0; ix < d.w; ++ix) {
         for (int64_t channel = 0; channel < d.c; ++channel) {
           double sum = 0;
-          for (int64_t k = 0; k < d.kh * d.kw; ++k) {
-            const int64_t y = iy + d.padding_h - k / d.kw, x = ix + d.padding_w - k % d.kw;
+          for (int64_t k = 0; k < d.taps(); ++k) {
+            const int64_t y = iy + d.padding_h - k / d.kernel_w, x = ix + d.padding_w - k % d.kernel_w;
             if (y < 0 || x < 0 || y % d.stride_h != 0 || x % d.stride_w != 0) continue;
             const int64_t oy = y / d.stride_h, ox = x / d.stride_w;
-            if (oy < d.oh && ox < d.ow) sum += dout[d.out_at(b, oy, ox, channel)];
+            if (oy < d.out_h && ox < d.out_w) sum += dout[d.out_at(b, oy, ox, channel)];
           }
           call.out()[d.x_at(b, iy, ix, channel)] = rounded(sum / size);
         }

@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "ulp/backend/conv_node.h"
 #include "ulp/backend/cuda/access/operands.h"
 #include "ulp/backend/cuda/igemm/conv_tiling.h"
 #include "ulp/backend/cuda/igemm/conv_wgrad.h"
@@ -93,15 +94,13 @@ ConvSimtTiling choose(const AmountOf& amount_of, uint32_t processors, size_t wor
 
 // ---- problems ----
 
-enum class Kind { forward, grad_input, grad_weight };
-
 // What the kernels take, or why not.
 struct Described {
-  IgemmConv conv;
+  ConvExtents32 conv;
   std::string unit;  // the unit and the reason for it
 };
 
-template <Kind kind>
+template <ConvKind kind>
 std::string describe_operands(const Problem& problem, std::string& unit) {
   const Node& node = problem.root();
   const Operand a(problem, node.in[0]), b(problem, node.in[1]);
@@ -110,40 +109,30 @@ std::string describe_operands(const Problem& problem, std::string& unit) {
     return fmt::format("its products run in {}: {}", unit_name(choice.unit), choice.why);
   if (!a.fp32() || !b.fp32()) return "an operand is not stored in fp32";
   const Result result(problem, node, node.out[0]);
-  if (kind == Kind::grad_weight ? !result.in_groups() : !result.direct())
-    return kind == Kind::grad_weight ? "the result is not stored by groups"
-                                     : "the result is not stored in fp32";
+  if (kind == ConvKind::grad_weight ? !result.in_groups() : !result.direct())
+    return kind == ConvKind::grad_weight ? "the result is not stored by groups"
+                                         : "the result is not stored in fp32";
   unit = fmt::format("{}: {}", unit_name(choice.unit), choice.why);
   return "";
 }
 
-template <Kind kind>
+template <ConvKind kind>
 std::string describe(const Problem& problem, Described& made) {
   if (std::string why = takes_one_node(problem); !why.empty()) return why;
   if (problem.plan.options.accumulator) return "it adds up in fp32 alone";
   const Node& node = problem.root();
-  if (kind == Kind::forward && node.in.size() > 2) return "it adds no bias";
-  const Attrs& attrs = node.attrs;
-  if (attrs.integer("groups") != 1) return "it has groups";
-  const Shape& x = problem.shape(kind == Kind::grad_input ? node.out[0] : node.in[0]);
-  const Shape& weight = problem.shape(kind == Kind::grad_weight ? node.out[0] : node.in[1]);
-  const Shape& out = problem.shape(kind == Kind::forward      ? node.out[0]
-                                   : kind == Kind::grad_input ? node.in[0]
-                                                              : node.in[1]);
-  if (weight[1] > kMostTaps || weight[2] > kMostTaps)
+  if (kind == ConvKind::forward && node.in.size() > 2) return "it adds no bias";
+  const ConvExtents whole = conv_extents(problem.graph(), node);
+  if (whole.groups != 1) return "it has groups";
+  if (whole.kernel_h > kMostTaps || whole.kernel_w > kMostTaps)
     return fmt::format("its kernel is larger than {}x{}", kMostTaps, kMostTaps);
-  if (x.c() % kSimtQuad != 0 || out.c() % kSimtQuad != 0)
-    return fmt::format("{} and {} channels are not multiples of {}", x.c(), out.c(), kSimtQuad);
-  if (std::max({x.elements(), weight.elements(), out.elements()}) >> 31 != 0)
+  if (whole.c % kSimtQuad != 0 || whole.out_c % kSimtQuad != 0)
+    return fmt::format("{} and {} channels are not multiples of {}", whole.c, whole.out_c, kSimtQuad);
+  if (std::max({whole.x_elements(), whole.weight_elements(), whole.out_elements()}) >> 31 != 0)
     return "it has too many elements";
-  const auto number = [](int64_t value) { return static_cast<uint32_t>(value); };
-  const auto attribute = [&](std::string_view name) { return number(attrs.integer(name)); };
-  made.conv = {number(x.n()),         number(x.h()),         number(x.w()),         number(x.c()),
-               number(out.h()),       number(out.w()),       number(out.c()),       number(weight[1]),
-               number(weight[2]),     attribute("stride_h"), attribute("stride_w"), attribute("padding_h"),
-               attribute("padding_w")};
-  const IgemmConv& conv = made.conv;
-  if (kind == Kind::grad_input) {
+  made.conv = whole.as<uint32_t>();
+  const ConvExtents32& conv = made.conv;
+  if (kind == ConvKind::grad_input) {
     if (uint64_t{conv.stride_h} * conv.stride_w > kMostParts) return "its stride is too large";
     if (conv.h < conv.stride_h || conv.w < conv.stride_w) return "its images are smaller than its stride";
   }
@@ -151,9 +140,9 @@ std::string describe(const Problem& problem, Described& made) {
 }
 
 // A call of either kind, its pieces if there are several, and the result.
-template <Kind kind>
+template <ConvKind kind>
 class ConvSimtTask : public Task {
-  static constexpr bool kWeights = kind == Kind::grad_weight;
+  static constexpr bool kWeights = kind == ConvKind::grad_weight;
   using Call = std::conditional_t<kWeights, ConvSimtGrad, ConvSimtCall>;
 
  public:
@@ -161,13 +150,13 @@ class ConvSimtTask : public Task {
       : a_(problem, problem.root().in[0]),
         b_(problem, problem.root().in[1]),
         result_(problem, problem.root(), problem.root().out[0]) {
-    const IgemmConv& conv = made.conv;
+    const ConvExtents32& conv = made.conv;
     if constexpr (kWeights) {
       call_ = conv_simt_wgrad(forward_part(conv));
     } else {
       const std::vector<IgemmPart> parts =
-          kind == Kind::grad_input ? gradient_parts(conv) : std::vector{forward_part(conv)};
-      call_ = conv_simt_call(parts, conv.kernel_h * conv.kernel_w, kind == Kind::grad_input);
+          kind == ConvKind::grad_input ? gradient_parts(conv) : std::vector{forward_part(conv)};
+      call_ = conv_simt_call(parts, conv.taps(), kind == ConvKind::grad_input);
     }
     call_.tiling = choose_tiling(call_, conv_simt_processors(), problem.plan.options.workspace);
     complete(call_);
@@ -212,7 +201,7 @@ class ConvSimtTask : public Task {
   std::string note_;
 };
 
-template <Kind kind>
+template <ConvKind kind>
 constexpr KernelDef kernel(std::string_view op) {
   return {op, "conv_simt",
           [](const Problem& problem) {
@@ -321,9 +310,9 @@ void complete(ConvSimtGrad& call) {
 
 std::span<const KernelDef> conv_simt_kernels() {
   static constexpr KernelDef kKernels[] = {
-      kernel<Kind::forward>("conv2d"),
-      kernel<Kind::grad_input>("conv2d_grad_input"),
-      kernel<Kind::grad_weight>("conv2d_grad_weight"),
+      kernel<ConvKind::forward>("conv2d"),
+      kernel<ConvKind::grad_input>("conv2d_grad_input"),
+      kernel<ConvKind::grad_weight>("conv2d_grad_weight"),
   };
   return kKernels;
 }

@@ -2,46 +2,29 @@
 // storage, S2FP8 results) go through fp32 in the workspace.
 #include "ulp/backend/cuda/conv/depthwise.h"
 
+#include <algorithm>
 #include <limits>
 
+#include "ulp/backend/conv_node.h"
 #include "ulp/backend/cuda/access/operands.h"
 #include "ulp/backend/cuda/kernels.h"
 
 namespace ulp::cuda {
 namespace {
 
-struct ConvTensors {
-  const Shape &x, &weight, &out;
-};
-
-ConvTensors tensors_of(const Problem& problem) {
-  const Node& node = problem.root();
-  const Shape &first = problem.shape(node.in[0]), &second = problem.shape(node.in[1]),
-              &made = problem.shape(node.out[0]);
-  if (node.op->name == "conv2d") return {first, second, made};
-  if (node.op->name == "conv2d_grad_input") return {made, second, first};
-  return {first, made, second};
-}
-
-Depthwise extents(const Problem& problem) {
-  const auto [x, weight, out] = tensors_of(problem);
-  const auto number = [](int64_t value) { return static_cast<uint32_t>(value); };
-  const auto attribute = [&](std::string_view name) { return number(problem.root().attrs.integer(name)); };
-  return {number(x.n()),         number(x.h()),         number(x.w()),          number(x.c()),
-          number(out.h()),       number(out.w()),       number(weight[1]),      number(weight[2]),
-          attribute("stride_h"), attribute("stride_w"), attribute("padding_h"), attribute("padding_w")};
-}
+ConvExtents extents(const Problem& problem) { return conv_extents(problem.graph(), problem.root()); }
 
 std::string why_not(const Problem& problem) {
   if (std::string reason = takes_one_node(problem); !reason.empty()) return reason;
   if (problem.plan.options.accumulator) return "it adds up in fp32 alone";
-  const auto [x, weight, out] = tensors_of(problem);
-  const int64_t groups = problem.root().attrs.integer("groups");
-  if (groups != x.c() || groups != out.c()) return "its groups are not single channels";
-  if (weight[1] > kDepthwiseKernel || weight[2] > kDepthwiseKernel) return "its kernel is larger than 7x7";
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-  if (x.n() * x.h() * x.w() > kMost || out.n() * out.h() * out.w() > kMost || x.h() * x.w() * x.c() > kMost ||
-      out.h() * out.w() * out.c() > kMost)
+  const ConvExtents conv = extents(problem);
+  if (!conv.is_depthwise()) return "its groups are not single channels";
+  if (conv.kernel_h > kDepthwiseKernel || conv.kernel_w > kDepthwiseKernel)
+    return "its kernel is larger than 7x7";
+  constexpr uint64_t kMost = std::numeric_limits<int32_t>::max();
+  const auto images = static_cast<uint64_t>(conv.n);
+  if (std::max({conv.pixels(), conv.out_pixels(), conv.x_elements() / images, conv.out_elements() / images}) >
+      kMost)
     return "it has too many pixels";
   return "";
 }
@@ -124,7 +107,7 @@ template <bool forward>
 class ImageTask : public Task {
  public:
   explicit ImageTask(const Problem& problem)
-      : conv_(extents(problem)),
+      : conv_(extents(problem).as<uint32_t>()),
         convert_(book_.book(1, kConvertSpace)),
         source_(problem, problem.root().in[0], book_),
         weight_(problem, problem.root().in[1], book_),
@@ -149,7 +132,7 @@ class ImageTask : public Task {
   }
 
  private:
-  const Depthwise conv_;
+  const ConvExtents32 conv_;
   Workspace book_;
   size_t convert_;
   Source source_;
@@ -161,7 +144,7 @@ class ImageTask : public Task {
 class WeightTask : public Task {
  public:
   explicit WeightTask(const Problem& problem)
-      : conv_(extents(problem)),
+      : conv_(extents(problem).as<uint32_t>()),
         convert_(book_.book(1, kConvertSpace)),
         x_(problem, problem.root().in[0], book_),
         dout_(problem, problem.root().in[1], book_),
@@ -180,7 +163,7 @@ class WeightTask : public Task {
   }
 
  private:
-  const Depthwise conv_;
+  const ConvExtents32 conv_;
   Workspace book_;
   size_t convert_;
   Source x_, dout_;

@@ -20,7 +20,7 @@ constexpr int columns_of() {
 // Adds a row of the image to the sums of Count output rows; it meets the i-th with kernel row First
 // - Step * i.
 template <int V, int B, int S, int First, int Count, int Step, int Slots>
-__device__ inline void add_row(const Depthwise& d, const StoredView& x, const Lens& lens, uint64_t image,
+__device__ inline void add_row(const ConvExtents32& d, const StoredView& x, const Lens& lens, uint64_t image,
                                int row, int column, const float (&taps)[9][V],
                                float (&sums)[Slots][strip_of<V, B, S>()][V]) {
   static_assert(Count <= Slots);
@@ -66,8 +66,8 @@ __device__ inline void write_row(const WriteView& out, const StepState* state, u
 // degrees (`turned`).
 template <int V, int B, int S>
 __global__ void __launch_bounds__(kThreads, 2)
-    forward_three(Depthwise d, Cut cut, const StepState* state, StoredView x, ReadView weight, ReadView bias,
-                  bool turned, const __grid_constant__ WriteView out) {
+    forward_three(ConvExtents32 d, Cut cut, const StepState* state, StoredView x, ReadView weight,
+                  ReadView bias, bool turned, const __grid_constant__ WriteView out) {
   ULP_SHARED(float, shared);
   __shared__ float table[kThreads];
   constexpr int kStrip = strip_of<V, B, S>();
@@ -76,21 +76,16 @@ __global__ void __launch_bounds__(kThreads, 2)
   load_taps<V>(d, cut, place.chunk, state, weight, bias, turned, shared);
   RangeCount seen;
   if (place.works) {
-    const float* own = shared + place.lane * V;
     float taps[9][V];
-#pragma unroll
-    for (int k = 0; k < 9; ++k) {
-#pragma unroll
-      for (int v = 0; v < V; ++v) taps[k][v] = own[k * cut.lanes * V + v];
-    }
+    const float* own = own_taps(cut, place, shared, taps);
     const float* own_bias = own + 9 * cut.lanes * V;
     for (uint32_t u = place.worker; u < cut.units; u += cut.blocks * cut.workers) {
-      const Piece unit(cut, u, d.oh);
+      const Piece unit(cut, u, d.out_h);
       const uint64_t image = uint64_t{unit.image} * d.h * d.w * d.c + place.vector * V;
-      const uint64_t image_out = uint64_t{unit.image} * d.oh * d.ow * d.c + place.vector * V;
+      const uint64_t image_out = uint64_t{unit.image} * d.out_h * d.out_w * d.c + place.vector * V;
       const int column = static_cast<int>(unit.strip) * kStrip * S - 1;
       const auto write = [&](uint32_t oy, const float(&sums)[kStrip][V]) {
-        write_row<V>(out, state, image_out + uint64_t{oy} * d.ow * d.c, unit.strip * kStrip, d.ow, d.c,
+        write_row<V>(out, state, image_out + uint64_t{oy} * d.out_w * d.c, unit.strip * kStrip, d.out_w, d.c,
                      own_bias, sums, seen);
       };
       if constexpr (S == 1) {
@@ -134,7 +129,7 @@ constexpr int spread_strip(uint32_t width) { return width == 4 ? 1 : 2; }
 // 1, and of columns 2b - 1, 2b and 2b + 1.
 template <int V, int B>
 __global__ void __launch_bounds__(kThreads, 2)
-    spread_three(Depthwise d, Cut cut, const StepState* state, StoredView dout, ReadView weight,
+    spread_three(ConvExtents32 d, Cut cut, const StepState* state, StoredView dout, ReadView weight,
                  const __grid_constant__ WriteView dx) {
   ULP_SHARED(float, shared);
   __shared__ float table[kThreads];
@@ -144,17 +139,12 @@ __global__ void __launch_bounds__(kThreads, 2)
   load_taps<V>(d, cut, place.chunk, state, weight, ReadView{}, false, shared);
   RangeCount seen;
   if (place.works) {
-    const float* own = shared + place.lane * V;
     float taps[9][V];
-#pragma unroll
-    for (int k = 0; k < 9; ++k) {
-#pragma unroll
-      for (int v = 0; v < V; ++v) taps[k][v] = own[k * cut.lanes * V + v];
-    }
+    const float* own = own_taps(cut, place, shared, taps);
     const float* no_bias = own + 9 * cut.lanes * V;
     for (uint32_t u = place.worker; u < cut.units; u += cut.blocks * cut.workers) {
-      const Piece unit(cut, u, d.oh);
-      const uint64_t image = uint64_t{unit.image} * d.oh * d.ow * d.c + place.vector * V;
+      const Piece unit(cut, u, d.out_h);
+      const uint64_t image = uint64_t{unit.image} * d.out_h * d.out_w * d.c + place.vector * V;
       const uint64_t image_dx = uint64_t{unit.image} * d.h * d.w * d.c + place.vector * V;
       const uint32_t column = unit.strip * kStrip;
       const auto write = [&](uint32_t y, const float(&sums)[2 * kStrip][V]) {
@@ -168,12 +158,13 @@ __global__ void __launch_bounds__(kThreads, 2)
       for (uint32_t a = unit.first_row; a <= unit.end_row; ++a) {
         clear_row<V>(sums[1]);
         clear_row<V>(sums[2]);
-        if (a < d.oh) {
+        if (a < d.out_h) {
           Row<V, B, kStrip + 1> codes;
-          codes.fetch_from(dout.codes, image + uint64_t{a} * d.ow * d.c, static_cast<int>(column), d.ow, d.c);
+          codes.fetch_from(dout.codes, image + uint64_t{a} * d.out_w * d.c, static_cast<int>(column), d.out_w,
+                           d.c);
 #pragma unroll
           for (int j = 0; j <= kStrip; ++j) {
-            if (column + j >= d.ow) continue;
+            if (column + j >= d.out_w) continue;
             float pixel[V];
             decode_vector<V, B>(dout, lens, codes.first + static_cast<uint32_t>(j) * d.c, codes.raw[j],
                                 pixel);
@@ -202,7 +193,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 // From images (h, w) to (oh, ow); with `spread`, from dout to dx.
 template <int V>
 __global__ void __launch_bounds__(kThreads)
-    gather(Depthwise d, Cut cut, const StepState* state, StoredView x, ReadView weight, ReadView bias,
+    gather(ConvExtents32 d, Cut cut, const StepState* state, StoredView x, ReadView weight, ReadView bias,
            bool spread, const __grid_constant__ WriteView out) {
   ULP_SHARED(float, shared);
   __shared__ float table[kThreads];
@@ -214,18 +205,18 @@ __global__ void __launch_bounds__(kThreads)
     const uint32_t channels = cut.lanes * V;
     const float* own = shared + place.lane * V;
     for (uint32_t u = place.worker; u < cut.units; u += cut.blocks * cut.workers) {
-      const uint32_t ox = u % d.ow, oy = u / d.ow % d.oh, image = u / d.ow / d.oh;
+      const uint32_t ox = u % d.out_w, oy = u / d.out_w % d.out_h, image = u / d.out_w / d.out_h;
       float sums[V];
 #pragma unroll
-      for (int v = 0; v < V; ++v) sums[v] = own[d.kh * d.kw * channels + v];
-      for (uint32_t ky = 0; ky < d.kh; ++ky) {
+      for (int v = 0; v < V; ++v) sums[v] = own[d.taps() * channels + v];
+      for (uint32_t ky = 0; ky < d.kernel_h; ++ky) {
         uint32_t iy = 0, ix = 0;
         if (!meets(spread, oy, ky, d.stride_h, d.padding_h, d.h, iy)) continue;
-        for (uint32_t kx = 0; kx < d.kw; ++kx) {
+        for (uint32_t kx = 0; kx < d.kernel_w; ++kx) {
           if (!meets(spread, ox, kx, d.stride_w, d.padding_w, d.w, ix)) continue;
           float pixel[V];
           load_vector<V>(x, lens, ((uint64_t{image} * d.h + iy) * d.w + ix) * d.c + place.vector * V, pixel);
-          const float* tap = own + (ky * d.kw + kx) * channels;
+          const float* tap = own + (ky * d.kernel_w + kx) * channels;
 #pragma unroll
           for (int v = 0; v < V; ++v) sums[v] = fmaf(pixel[v], tap[v], sums[v]);
         }
@@ -236,33 +227,34 @@ __global__ void __launch_bounds__(kThreads)
   if (!out.stored.fp32) report(seen, out.stats);
 }
 
-void launch_forward(const Depthwise& conv, const StepState* state, const StoredView& x,
+void launch_forward(const ConvExtents32& conv, const StepState* state, const StoredView& x,
                     const ReadView& weight, const ReadView& bias, bool turned, const WriteView& out,
                     Stream stream) {
   const uint32_t width = width_of(conv);
   by_width_and_bytes(width, x.bits, [&](auto v, auto b) {
     constexpr int V = decltype(v)::value, B = decltype(b)::value;
-    const Cut cut = make_cut(conv, width, conv.oh, conv.ow,
+    const Cut cut = make_cut(conv, width, conv.out_h, conv.out_w,
                              conv.stride_h == 1 ? strip_of<V, B, 1>() : strip_of<V, B, 2>(), kAnyBlocks);
     launch(conv.stride_h == 1 ? forward_three<V, B, 1> : forward_three<V, B, 2>,
            grid_of(cut, 10 * cut.lanes * V), stream, conv, cut, state, x, weight, bias, turned, out);
   });
 }
 
-void launch_gather(const Depthwise& conv, const StepState* state, const StoredView& x, const ReadView& weight,
-                   const ReadView& bias, bool spread, const WriteView& out, Stream stream) {
+void launch_gather(const ConvExtents32& conv, const StepState* state, const StoredView& x,
+                   const ReadView& weight, const ReadView& bias, bool spread, const WriteView& out,
+                   Stream stream) {
   const uint32_t width = width_of(conv);
-  const Cut cut = make_cut(conv, width, 1, conv.oh * conv.ow, 1, kProcessors * 16);
+  const Cut cut = make_cut(conv, width, 1, conv.out_h * conv.out_w, 1, kProcessors * 16);
   by_width(width, [&](auto v) {
     constexpr int V = decltype(v)::value;
-    launch(gather<V>, grid_of(cut, (conv.kh * conv.kw + 1) * cut.lanes * V), stream, conv, cut, state, x,
-           weight, bias, spread, out);
+    launch(gather<V>, grid_of(cut, (conv.taps() + 1) * cut.lanes * V), stream, conv, cut, state, x, weight,
+           bias, spread, out);
   });
 }
 
 }  // namespace
 
-void depthwise_forward(const Depthwise& conv, const StepState* state, const StoredView& x,
+void depthwise_forward(const ConvExtents32& conv, const StepState* state, const StoredView& x,
                        const ReadView& weight, const ReadView* bias, const WriteView& out, Stream stream) {
   const ReadView bias_view = bias == nullptr ? ReadView{} : *bias;
   if (depthwise_quick(conv, state, x, weight, bias_view, false, out, stream)) return;
@@ -273,7 +265,7 @@ void depthwise_forward(const Depthwise& conv, const StepState* state, const Stor
   }
 }
 
-void depthwise_grad_input(const Depthwise& conv, const StepState* state, const StoredView& dout,
+void depthwise_grad_input(const ConvExtents32& conv, const StepState* state, const StoredView& dout,
                           const ReadView& weight, const WriteView& dx, Stream stream) {
   if (depthwise_quick(conv, state, dout, weight, {}, true, dx, stream)) return;
   if (three_by_three(conv) && conv.stride_h == 1) {
@@ -281,18 +273,18 @@ void depthwise_grad_input(const Depthwise& conv, const StepState* state, const S
   } else if (three_by_three(conv)) {
     const uint32_t width = width_of(conv);
     const Cut cut =
-        make_cut(conv, width, conv.oh, conv.ow, static_cast<uint32_t>(spread_strip(width)), kAnyBlocks);
+        make_cut(conv, width, conv.out_h, conv.out_w, static_cast<uint32_t>(spread_strip(width)), kAnyBlocks);
     by_width_and_bytes(width, dout.bits, [&](auto v, auto b) {
       constexpr int V = decltype(v)::value, B = decltype(b)::value;
       launch(spread_three<V, B>, grid_of(cut, 10 * cut.lanes * V), stream, conv, cut, state, dout, weight,
              dx);
     });
   } else {
-    Depthwise back = conv;
-    back.h = conv.oh;
-    back.w = conv.ow;
-    back.oh = conv.h;
-    back.ow = conv.w;
+    ConvExtents32 back = conv;
+    back.h = conv.out_h;
+    back.w = conv.out_w;
+    back.out_h = conv.h;
+    back.out_w = conv.w;
     launch_gather(back, state, dout, weight, {}, true, dx, stream);
   }
 }

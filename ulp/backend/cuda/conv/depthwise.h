@@ -10,28 +10,24 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ulp/backend/conv_extents.h"
 #include "ulp/backend/cuda/access/view.h"
 #include "ulp/tensor/device.h"
 
 namespace ulp::cuda {
 
-// Extents; c is the same for input and output.
-struct Depthwise {
-  uint32_t n, h, w, c, oh, ow;
-  uint32_t kh, kw;  // at most kDepthwiseKernel
-  uint32_t stride_h, stride_w, padding_h, padding_w;
-};
+// Along an axis of a kernel.
 inline constexpr uint32_t kDepthwiseKernel = 7;
 
 // Images must satisfy reads_by_vectors or writes_by_vectors. Weight and bias may have any storage
 // that can be read by groups; their rounding is reported once.
-void depthwise_forward(const Depthwise& conv, const StepState* state, const StoredView& x,
+void depthwise_forward(const ConvExtents32& conv, const StepState* state, const StoredView& x,
                        const ReadView& weight, const ReadView* bias, const WriteView& out, Stream stream);
-void depthwise_grad_input(const Depthwise& conv, const StepState* state, const StoredView& dout,
+void depthwise_grad_input(const ConvExtents32& conv, const StepState* state, const StoredView& dout,
                           const ReadView& weight, const WriteView& dx, Stream stream);
 // Writes fp32. `partials` must have room for depthwise_partials() doubles.
-size_t depthwise_partials(const Depthwise& conv);
-void depthwise_grad_weight(const Depthwise& conv, const StoredView& x, const StoredView& dout,
+size_t depthwise_partials(const ConvExtents32& conv);
+void depthwise_grad_weight(const ConvExtents32& conv, const StoredView& x, const StoredView& dout,
                            double* partials, float* dweight, Stream stream);
 
 }  // namespace ulp::cuda

@@ -16,7 +16,7 @@ constexpr int kSpread = 2;    // columns of dout, over twice as many of dx
 constexpr uint32_t kLimit = kQuickLimit - 1, kVanishing = 0x10000u;
 
 struct Call {
-  Depthwise d;
+  ConvExtents32 d;
   Cut cut;
   uint32_t strip;  // columns of a unit
   const StepState* state;
@@ -90,16 +90,16 @@ __device__ inline void write_columns(const Call& call, const float* own, uint8_t
 // get the same bits as before: products are added in the same order, the bias last. `own` are the
 // taps of the thread's channels.
 __device__ inline RangeCount write_long(const Call& call, const Place& place, const float* own) {
-  const Depthwise& d = call.d;
+  const ConvExtents32& d = call.d;
   const Cut& cut = call.cut;
   const bool spread = call.spread;
   const uint32_t channels = cut.lanes * V, scale = spread ? 2 : 1;
-  const uint32_t height = spread ? d.oh : d.h, width = spread ? d.ow : d.w;
-  const uint32_t height_out = spread ? d.h : d.oh, width_out = spread ? d.w : d.ow;
+  const uint32_t height = spread ? d.out_h : d.h, width = spread ? d.out_w : d.w;
+  const uint32_t height_out = spread ? d.h : d.out_h, width_out = spread ? d.w : d.out_w;
   RangeCount seen;
 #pragma unroll 1
   for (uint32_t u = place.worker; u < cut.units; u += cut.blocks * cut.workers) {
-    const Piece unit(cut, u, d.oh);
+    const Piece unit(cut, u, d.out_h);
     const uint64_t image = uint64_t{unit.image} * height * width * d.c + place.vector * V;
     const uint64_t image_out = uint64_t{unit.image} * height_out * width_out * d.c + place.vector * V;
     const uint32_t columns = scale * call.strip;
@@ -156,32 +156,21 @@ __device__ inline void add_pixel(int j, int ky, const float (&pixel)[V], const f
   }
 }
 
-__device__ inline const float* own_taps(const Call& call, const Place& place, const float* shared,
-                                        float (&taps)[9][V]) {
-  const float* own = shared + place.lane * V;
-#pragma unroll
-  for (int k = 0; k < 9; ++k) {
-#pragma unroll
-    for (int v = 0; v < V; ++v) taps[k][v] = own[k * call.cut.lanes * V + v];
-  }
-  return own;
-}
-
 // Also the gradient of images, with the rotated kernel.
 __global__ void __launch_bounds__(kThreads, 2) quick_one(ULP_TABLE(Call) call) {
   ULP_SHARED(float, shared);
-  const Depthwise& d = call.d;
+  const ConvExtents32& d = call.d;
   const Cut& cut = call.cut;
   const Place place(cut, blockIdx.x);
   load_taps<V>(d, cut, place.chunk, call.state, call.weight, call.bias, call.turned, shared);
   RangeCount all;
   if (place.works) {
     float taps[9][V];
-    const float* own = own_taps(call, place, shared, taps);
+    const float* own = own_taps(cut, place, shared, taps);
     const uint32_t pitch = 2 * d.c, line = d.w * d.c;
     Seen seen;
     for (uint32_t u = place.worker; u < cut.units; u += cut.blocks * cut.workers) {
-      const Piece unit(cut, u, d.oh);
+      const Piece unit(cut, u, d.out_h);
       const uint64_t image = uint64_t{unit.image} * d.h * line + place.vector * V;
       const uint32_t column_out = unit.strip * kStrip;
       const int column = static_cast<int>(column_out) - 1;
@@ -220,10 +209,10 @@ __global__ void __launch_bounds__(kThreads, 2) quick_one(ULP_TABLE(Call) call) {
           --early;
           continue;
         }
-        write_columns(call, own, out, column_out, d.ow, done, seen);
+        write_columns(call, own, out, column_out, d.out_w, done, seen);
         out += uint64_t{2} * line;
       }
-      if (unit.end_row == d.h) write_columns(call, own, out, column_out, d.ow, above, seen);
+      if (unit.end_row == d.h) write_columns(call, own, out, column_out, d.out_w, above, seen);
     }
     all = finish(call, place, own, seen);
   }
@@ -233,7 +222,7 @@ __global__ void __launch_bounds__(kThreads, 2) quick_one(ULP_TABLE(Call) call) {
 // Stride 2.
 __global__ void __launch_bounds__(kThreads, 2) quick_two(ULP_TABLE(Call) call) {
   ULP_SHARED(float, shared);
-  const Depthwise& d = call.d;
+  const ConvExtents32& d = call.d;
   const Cut& cut = call.cut;
   const Place place(cut, blockIdx.x);
   load_taps<V>(d, cut, place.chunk, call.state, call.weight, call.bias, false, shared);
@@ -241,16 +230,16 @@ __global__ void __launch_bounds__(kThreads, 2) quick_two(ULP_TABLE(Call) call) {
   if (place.works) {
     constexpr int N = kStripTwo, kColumns = 2 * N + 1;
     float taps[9][V];
-    const float* own = own_taps(call, place, shared, taps);
+    const float* own = own_taps(cut, place, shared, taps);
     const uint32_t pitch = 2 * d.c, line = d.w * d.c;
     Seen seen;
     for (uint32_t u = place.worker; u < cut.units; u += cut.blocks * cut.workers) {
-      const Piece unit(cut, u, d.oh);
+      const Piece unit(cut, u, d.out_h);
       const uint64_t image = uint64_t{unit.image} * d.h * line + place.vector * V;
       const uint32_t column_out = unit.strip * N;
-      uint8_t* out =
-          call.out.stored.codes +
-          2 * (((uint64_t{unit.image} * d.oh + unit.first_row) * d.ow + column_out) * d.c + place.vector * V);
+      uint8_t* out = call.out.stored.codes +
+                     2 * (((uint64_t{unit.image} * d.out_h + unit.first_row) * d.out_w + column_out) * d.c +
+                          place.vector * V);
       const int column = static_cast<int>(column_out) * 2 - 1;
       // Row 2 first_row - 1 may lie before the image.
       const uint8_t* at =
@@ -294,9 +283,9 @@ __global__ void __launch_bounds__(kThreads, 2) quick_two(ULP_TABLE(Call) call) {
           add_pixel<N, 2>(j, 2, pixel, taps, sums, made);
           add_pixel<N, 2>(j, 0, pixel, taps, none, below);
         }
-        write_columns(call, own, out, column_out, d.ow, made, seen);
+        write_columns(call, own, out, column_out, d.out_w, made, seen);
         move_row<V>(sums, below);
-        out += uint64_t{2} * d.ow * d.c;
+        out += uint64_t{2} * d.out_w * d.c;
       }
     }
     all = finish(call, place, own, seen);
@@ -308,7 +297,7 @@ __global__ void __launch_bounds__(kThreads, 2) quick_two(ULP_TABLE(Call) call) {
 // 1, and of columns 2b - 1, 2b and 2b + 1.
 __global__ void __launch_bounds__(kThreads, 2) quick_spread(ULP_TABLE(Call) call) {
   ULP_SHARED(float, shared);
-  const Depthwise& d = call.d;
+  const ConvExtents32& d = call.d;
   const Cut& cut = call.cut;
   const Place place(cut, blockIdx.x);
   load_taps<V>(d, cut, place.chunk, call.state, call.weight, ReadView{}, false, shared);
@@ -316,12 +305,12 @@ __global__ void __launch_bounds__(kThreads, 2) quick_spread(ULP_TABLE(Call) call
   if (place.works) {
     constexpr int N = kSpread;
     float taps[9][V];
-    const float* own = own_taps(call, place, shared, taps);
-    const uint32_t pitch = 2 * d.c, line = d.ow * d.c, line_dx = d.w * d.c;
+    const float* own = own_taps(cut, place, shared, taps);
+    const uint32_t pitch = 2 * d.c, line = d.out_w * d.c, line_dx = d.w * d.c;
     Seen seen;
     for (uint32_t u = place.worker; u < cut.units; u += cut.blocks * cut.workers) {
-      const Piece unit(cut, u, d.oh);
-      const uint64_t image = uint64_t{unit.image} * d.oh * line + place.vector * V;
+      const Piece unit(cut, u, d.out_h);
+      const uint64_t image = uint64_t{unit.image} * d.out_h * line + place.vector * V;
       const uint32_t column = unit.strip * N;
       uint8_t* dx = call.out.stored.codes + 2 * (uint64_t{unit.image} * d.h * line_dx +
                                                  uint64_t{2 * column} * d.c + place.vector * V);
@@ -329,7 +318,7 @@ __global__ void __launch_bounds__(kThreads, 2) quick_spread(ULP_TABLE(Call) call
           call.in.codes + 2 * (image + uint64_t{unit.first_row} * line + uint64_t{column} * d.c);
       Vector raw[N + 1];
 #pragma unroll
-      for (int j = 0; j <= N; ++j) raw[j] = fetch_column(at, static_cast<int>(column), d.ow, pitch, j);
+      for (int j = 0; j <= N; ++j) raw[j] = fetch_column(at, static_cast<int>(column), d.out_w, pitch, j);
       float sums[2 * N][V];  // of row 2a - 1
       clear_row<V>(sums);
 #pragma unroll 1
@@ -339,8 +328,8 @@ __global__ void __launch_bounds__(kThreads, 2) quick_spread(ULP_TABLE(Call) call
 #pragma unroll
         for (int j = 0; j <= N; ++j) {
           halves_to_floats(raw[j], pixel[j]);
-          raw[j] =
-              fetch_column(at, static_cast<int>(column), d.ow, pitch, j, a < unit.end_row && a + 1 < d.oh);
+          raw[j] = fetch_column(at, static_cast<int>(column), d.out_w, pitch, j,
+                                a < unit.end_row && a + 1 < d.out_h);
         }
         const auto add = [&](int ky, float(&to)[2 * N][V]) {
 #pragma unroll
@@ -377,7 +366,7 @@ __global__ void __launch_bounds__(kThreads, 2) quick_spread(ULP_TABLE(Call) call
 
 }  // namespace
 
-bool depthwise_quick(const Depthwise& conv, const StepState* state, const StoredView& in,
+bool depthwise_quick(const ConvExtents32& conv, const StepState* state, const StoredView& in,
                      const ReadView& weight, const ReadView& bias, bool back, const WriteView& out,
                      Stream stream) {
   if (!quick_extents(conv) || !quick_codes(in) || !quick_codes(out.stored) ||
@@ -385,7 +374,7 @@ bool depthwise_quick(const Depthwise& conv, const StepState* state, const Stored
     return false;
   const bool one = conv.stride_h == 1;
   const uint32_t strip = one ? kStrip : back ? kSpread : kStripTwo;
-  const Cut cut = make_cut(conv, V, conv.oh, conv.ow, strip, kAnyBlocks);
+  const Cut cut = make_cut(conv, V, conv.out_h, conv.out_w, strip, kAnyBlocks);
   const Call call{conv, cut, strip, state, in, weight, bias, back && one, back && !one, out};
   launch(one ? quick_one : back ? quick_spread : quick_two, grid_of(cut, 10 * cut.lanes * V), stream, call);
   return true;

@@ -23,7 +23,9 @@ inline bool quick_codes(const StoredView& view) {
          spec.man == 7 && spec.emin == -126 && spec.max_code == 0x7F7Fu;
 }
 
-inline bool quick_extents(const Depthwise& conv) { return three_by_three(conv) && conv.c % kQuickWidth == 0; }
+inline bool quick_extents(const ConvExtents32& conv) {
+  return three_by_three(conv) && conv.c % kQuickWidth == 0;
+}
 
 // Columns of a row of codes; columns outside are zeros. `row` is where column 0 would be.
 __device__ inline Vector fetch_column(const uint8_t* row, int column, uint32_t width, uint32_t pitch, int j,

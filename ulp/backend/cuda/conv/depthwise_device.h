@@ -9,14 +9,14 @@
 namespace ulp::cuda {
 
 // Launches the kernels of depthwise_bf16.cu if they support this; `back`: the gradient of images.
-bool depthwise_quick(const Depthwise& conv, const StepState* state, const StoredView& in,
+bool depthwise_quick(const ConvExtents32& conv, const StepState* state, const StoredView& in,
                      const ReadView& weight, const ReadView& bias, bool back, const WriteView& out,
                      Stream stream);
 
 // The same for depthwise_wgrad_bf16.cu: the number of blocks with partial sums; 0 if it never
 // supports this.
-uint32_t depthwise_quick_blocks(const Depthwise& conv);
-bool depthwise_quick_weight(const Depthwise& conv, const StoredView& x, const StoredView& dout,
+uint32_t depthwise_quick_blocks(const ConvExtents32& conv);
+bool depthwise_quick_weight(const ConvExtents32& conv, const StoredView& x, const StoredView& dout,
                             double* partials, Stream stream);
 
 }  // namespace ulp::cuda
@@ -41,7 +41,7 @@ inline constexpr uint32_t kFewestLanes = 16;
 inline constexpr uint32_t kFewestRows = 8;
 
 // Chooses lanes such that few threads are idle.
-inline Cut make_cut(const Depthwise& d, uint32_t width, uint32_t rows, uint32_t columns, uint32_t strip,
+inline Cut make_cut(const ConvExtents32& d, uint32_t width, uint32_t rows, uint32_t columns, uint32_t strip,
                     uint32_t most_blocks) {
   Cut cut{};
   cut.vectors = d.c / width;
@@ -75,10 +75,10 @@ inline Cut make_cut(const Depthwise& d, uint32_t width, uint32_t rows, uint32_t 
 inline constexpr uint32_t kAnyBlocks = uint32_t{1} << 20;
 inline constexpr uint32_t kSumBlocks = kProcessors * 4;
 
-inline uint32_t width_of(const Depthwise& d) { return d.c % 4 == 0 ? 4 : d.c % 2 == 0 ? 2 : 1; }
-inline bool three_by_three(const Depthwise& d) {
-  return d.kh == 3 && d.kw == 3 && d.padding_h == 1 && d.padding_w == 1 && d.stride_h == d.stride_w &&
-         (d.stride_h == 1 || d.stride_h == 2) && d.c % 2 == 0;
+inline uint32_t width_of(const ConvExtents32& d) { return d.c % 4 == 0 ? 4 : d.c % 2 == 0 ? 2 : 1; }
+inline bool three_by_three(const ConvExtents32& d) {
+  return d.kernel_h == 3 && d.kernel_w == 3 && d.padding_h == 1 && d.padding_w == 1 &&
+         d.stride_h == d.stride_w && (d.stride_h == 1 || d.stride_h == 2) && d.c % 2 == 0;
 }
 
 // A thread's position.
@@ -110,9 +110,10 @@ struct Piece {
 // Loads the taps of a block's channels as operators read them: [tap][channel], followed by the
 // bias, or zeros. The first block of a chunk reports them. `turned`: the last tap first.
 template <int V>
-__device__ inline void load_taps(const Depthwise& d, const Cut& cut, uint32_t chunk, const StepState* state,
-                                 const ReadView& weight, const ReadView& bias, bool turned, float* taps) {
-  const uint32_t channels = cut.lanes * V, first = chunk * channels, count = d.kh * d.kw;
+__device__ inline void load_taps(const ConvExtents32& d, const Cut& cut, uint32_t chunk,
+                                 const StepState* state, const ReadView& weight, const ReadView& bias,
+                                 bool turned, float* taps) {
+  const uint32_t channels = cut.lanes * V, first = chunk * channels, count = d.taps();
   const uint32_t here = d.c - first < channels ? d.c - first : channels;
   const bool has_bias = bias.stored.codes != nullptr;
   RangeCount seen, seen_bias;
@@ -127,6 +128,20 @@ __device__ inline void load_taps(const Depthwise& d, const Cut& cut, uint32_t ch
   if (blockIdx.x != chunk) return;
   if (weight.rounds) report(seen, weight.stats);
   if (has_bias && bias.rounds) report(seen_bias, bias.stats);
+}
+
+// A thread's taps of a 3x3 kernel in registers. Returns where they lie in shared memory: its bias
+// comes 9 * cut.lanes * V later.
+template <int V>
+__device__ inline const float* own_taps(const Cut& cut, const Place& place, const float* shared,
+                                        float (&taps)[9][V]) {
+  const float* own = shared + place.lane * V;
+#pragma unroll
+  for (int k = 0; k < 9; ++k) {
+#pragma unroll
+    for (int v = 0; v < V; ++v) taps[k][v] = own[k * cut.lanes * V + v];
+  }
+  return own;
 }
 
 // ---- 3x3, padding 1 ----

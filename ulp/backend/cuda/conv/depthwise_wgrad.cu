@@ -15,13 +15,13 @@ constexpr int strip() {
 
 // A strip's gradients in an output row; 0 outside.
 template <int V, int B, int N>
-__device__ inline void load_row(const Depthwise& d, const StoredView& dout, const Lens& lens, uint64_t row,
-                                uint32_t column, float (&to)[N][V]) {
+__device__ inline void load_row(const ConvExtents32& d, const StoredView& dout, const Lens& lens,
+                                uint64_t row, uint32_t column, float (&to)[N][V]) {
   Row<V, B, N> codes;
-  codes.fetch_from(dout.codes, row, static_cast<int>(column), d.ow, d.c);
+  codes.fetch_from(dout.codes, row, static_cast<int>(column), d.out_w, d.c);
 #pragma unroll
   for (int o = 0; o < N; ++o) {
-    if (column + o >= d.ow) continue;
+    if (column + o >= d.out_w) continue;
     decode_vector<V, B>(dout, lens, codes.first + static_cast<uint32_t>(o) * d.c, codes.raw[o], to[o]);
   }
 }
@@ -30,7 +30,7 @@ __device__ inline void load_row(const Depthwise& d, const StoredView& dout, cons
 // First - Step * i. Not `Whole`: only rows whose bit of `live` is set, and only columns that exist;
 // the others are skipped, because zero times infinity would be NaN.
 template <bool Whole, int V, int B, int S, int First, int Count, int Step, int Slots>
-__device__ inline void add_products(const Depthwise& d, const StoredView& x, const Lens& lens,
+__device__ inline void add_products(const ConvExtents32& d, const StoredView& x, const Lens& lens,
                                     const Row<V, B, (strip<V, S>() - 1) * S + 3>& codes, int column,
                                     uint32_t live, uint32_t there,
                                     const float (&gradients)[Slots][strip<V, S>()][V], float (&sums)[9][V]) {
@@ -60,7 +60,7 @@ __device__ inline void add_products(const Depthwise& d, const StoredView& x, con
 // Each block writes its sums to `partials`: [block of the chunk][tap][channel].
 template <int V, int B, int S>
 __global__ void __launch_bounds__(kThreads, 2)
-    weight_three(Depthwise d, Cut cut, StoredView x, StoredView dout, double* partials) {
+    weight_three(ConvExtents32 d, Cut cut, StoredView x, StoredView dout, double* partials) {
   ULP_SHARED(float, shared);
   __shared__ float table[kThreads], dout_table[kThreads];
   constexpr int kStrip = strip<V, S>(), kRows = S == 1 ? 3 : 2;
@@ -71,16 +71,16 @@ __global__ void __launch_bounds__(kThreads, 2)
   if (place.works) {
     float sums[9][V] = {};
     for (uint32_t u = place.worker; u < cut.units; u += cut.blocks * cut.workers) {
-      const Piece unit(cut, u, d.oh);
+      const Piece unit(cut, u, d.out_h);
       const uint64_t image = uint64_t{unit.image} * d.h * d.w * d.c + place.vector * V;
-      const uint64_t image_out = uint64_t{unit.image} * d.oh * d.ow * d.c + place.vector * V;
+      const uint64_t image_out = uint64_t{unit.image} * d.out_h * d.out_w * d.c + place.vector * V;
       const uint32_t column_out = unit.strip * kStrip;
       const int column = static_cast<int>(column_out) * S - 1;
-      const uint32_t there = d.ow - column_out < kStrip ? d.ow - column_out : kStrip;
+      const uint32_t there = d.out_w - column_out < kStrip ? d.out_w - column_out : kStrip;
       const int first = static_cast<int>(unit.first_row), end = static_cast<int>(unit.end_row);
       float gradients[kRows][kStrip][V];
       const auto load = [&](int oy, float(&to)[kStrip][V]) {
-        const uint64_t at = image_out + static_cast<uint64_t>(oy) * d.ow * d.c;
+        const uint64_t at = image_out + static_cast<uint64_t>(oy) * d.out_w * d.c;
         if (dout.bits == 8) {
           load_row<V, 1>(d, dout, dout_lens, at, column_out, to);
         } else if (dout.bits == 16) {
@@ -160,10 +160,10 @@ __global__ void __launch_bounds__(kThreads, 2)
 // Blocks of one tap each.
 template <int V>
 __global__ void __launch_bounds__(kThreads)
-    weight_taps(Depthwise d, Cut cut, StoredView x, StoredView dout, double* partials) {
+    weight_taps(ConvExtents32 d, Cut cut, StoredView x, StoredView dout, double* partials) {
   ULP_SHARED(float, shared);
   __shared__ float table[kThreads], dout_table[kThreads];
-  const uint32_t taps = d.kh * d.kw, tap = blockIdx.x % taps, block = blockIdx.x / taps;
+  const uint32_t taps = d.taps(), tap = blockIdx.x % taps, block = blockIdx.x / taps;
   const Place place(cut, block);
   const Lens lens = make_lens(x, table), dout_lens = make_lens(dout, dout_table);
   __syncthreads();
@@ -171,10 +171,10 @@ __global__ void __launch_bounds__(kThreads)
   if (place.works) {
     float sums[V] = {};
     for (uint32_t u = place.worker; u < cut.units; u += cut.blocks * cut.workers) {
-      const uint32_t ox = u % d.ow, oy = u / d.ow % d.oh, image = u / d.ow / d.oh;
+      const uint32_t ox = u % d.out_w, oy = u / d.out_w % d.out_h, image = u / d.out_w / d.out_h;
       uint32_t iy = 0, ix = 0;
-      if (!meets(false, oy, tap / d.kw, d.stride_h, d.padding_h, d.h, iy)) continue;
-      if (!meets(false, ox, tap % d.kw, d.stride_w, d.padding_w, d.w, ix)) continue;
+      if (!meets(false, oy, tap / d.kernel_w, d.stride_h, d.padding_h, d.h, iy)) continue;
+      if (!meets(false, ox, tap % d.kernel_w, d.stride_w, d.padding_w, d.w, ix)) continue;
       float pixel[V], gradient[V];
       load_vector<V>(x, lens, ((uint64_t{image} * d.h + iy) * d.w + ix) * d.c + place.vector * V, pixel);
       load_vector<V>(dout, dout_lens, uint64_t{u} * d.c + place.vector * V, gradient);
@@ -209,25 +209,25 @@ __global__ void join_blocks(uint32_t c, uint32_t taps, uint32_t blocks, const do
   }
 }
 
-Cut weight_cut(const Depthwise& conv) {
+Cut weight_cut(const ConvExtents32& conv) {
   const uint32_t width = width_of(conv);
   if (three_by_three(conv)) {
-    return make_cut(conv, width, conv.oh, conv.ow, static_cast<uint32_t>(strip_for(width, conv.stride_h)),
-                    kSumBlocks);
+    return make_cut(conv, width, conv.out_h, conv.out_w,
+                    static_cast<uint32_t>(strip_for(width, conv.stride_h)), kSumBlocks);
   }
-  return make_cut(conv, width, 1, conv.oh * conv.ow, 1, kSumBlocks / 4);
+  return make_cut(conv, width, 1, conv.out_h * conv.out_w, 1, kSumBlocks / 4);
 }
 
 }  // namespace
 
-size_t depthwise_partials(const Depthwise& conv) {
+size_t depthwise_partials(const ConvExtents32& conv) {
   const uint32_t blocks = weight_cut(conv).blocks, quick = depthwise_quick_blocks(conv);
-  return size_t{blocks > quick ? blocks : quick} * conv.kh * conv.kw * conv.c;
+  return size_t{blocks > quick ? blocks : quick} * conv.taps() * conv.c;
 }
 
-void depthwise_grad_weight(const Depthwise& conv, const StoredView& x, const StoredView& dout,
+void depthwise_grad_weight(const ConvExtents32& conv, const StoredView& x, const StoredView& dout,
                            double* partials, float* dweight, Stream stream) {
-  const uint32_t width = width_of(conv), taps = conv.kh * conv.kw;
+  const uint32_t width = width_of(conv), taps = conv.taps();
   const Cut cut = weight_cut(conv);
   uint32_t blocks = cut.blocks;
   if (depthwise_quick_weight(conv, x, dout, partials, stream)) {

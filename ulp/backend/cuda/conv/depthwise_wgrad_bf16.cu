@@ -11,7 +11,7 @@ constexpr int V = kQuickWidth;
 constexpr int strip_of(uint32_t stride) { return stride == 1 ? 4 : 2; }
 
 struct Call {
-  Depthwise d;
+  ConvExtents32 d;
   Cut cut;
   uint32_t strip;
   StoredView x, dout;
@@ -35,11 +35,11 @@ __device__ inline void add_products(int j, int ky, const float (&pixel)[V], cons
 // A thread's units with stride 1.
 __device__ inline void add_units_one(const Call& call, const Place& place, float (&sums)[9][V]) {
   constexpr int N = strip_of(1);
-  const Depthwise& d = call.d;
+  const ConvExtents32& d = call.d;
   const Cut& cut = call.cut;
   const uint32_t pitch = 2 * d.c, line = d.w * d.c;
   for (uint32_t u = place.worker; u < cut.units; u += cut.blocks * cut.workers) {
-    const Piece unit(cut, u, d.oh);
+    const Piece unit(cut, u, d.out_h);
     const uint64_t image = uint64_t{unit.image} * d.h * line + place.vector * V;
     const uint32_t column_out = unit.strip * N;
     const int column = static_cast<int>(column_out) - 1;
@@ -104,13 +104,13 @@ __device__ inline void add_units_one(const Call& call, const Place& place, float
 // The same with stride 2.
 __device__ inline void add_units_two(const Call& call, const Place& place, float (&sums)[9][V]) {
   constexpr int N = strip_of(2), kColumns = 2 * N + 1;
-  const Depthwise& d = call.d;
+  const ConvExtents32& d = call.d;
   const Cut& cut = call.cut;
-  const uint32_t pitch = 2 * d.c, line = d.w * d.c, line_out = d.ow * d.c;
+  const uint32_t pitch = 2 * d.c, line = d.w * d.c, line_out = d.out_w * d.c;
   for (uint32_t u = place.worker; u < cut.units; u += cut.blocks * cut.workers) {
-    const Piece unit(cut, u, d.oh);
+    const Piece unit(cut, u, d.out_h);
     const uint64_t image = uint64_t{unit.image} * d.h * line + place.vector * V;
-    const uint64_t image_out = uint64_t{unit.image} * d.oh * line_out + place.vector * V;
+    const uint64_t image_out = uint64_t{unit.image} * d.out_h * line_out + place.vector * V;
     const uint32_t column_out = unit.strip * N;
     const int column = static_cast<int>(column_out) * 2 - 1;
     const uint8_t* at =
@@ -125,7 +125,7 @@ __device__ inline void add_units_two(const Call& call, const Place& place, float
       odd[j] = fetch_column(at - uint64_t{2} * line, column, d.w, pitch, j, unit.first_row > 0);
 #pragma unroll
     for (int o = 0; o < N; ++o)
-      raw_dout[o] = fetch_column(from, static_cast<int>(column_out), d.ow, pitch, o);
+      raw_dout[o] = fetch_column(from, static_cast<int>(column_out), d.out_w, pitch, o);
 #pragma unroll
     for (int j = 0; j < kColumns; ++j) even[j] = fetch_column(at, column, d.w, pitch, j);
     float gradients[N][V];
@@ -142,7 +142,7 @@ __device__ inline void add_units_two(const Call& call, const Place& place, float
       const bool more = next + 1 < unit.end_row, reached = next < unit.end_row;
 #pragma unroll
       for (int o = 0; o < N; ++o)
-        raw_dout[o] = fetch_column(from, static_cast<int>(column_out), d.ow, pitch, o, more);
+        raw_dout[o] = fetch_column(from, static_cast<int>(column_out), d.out_w, pitch, o, more);
 #pragma unroll
       for (int j = 0; j < kColumns; ++j) {
         float pixel[V];
@@ -168,25 +168,25 @@ __device__ inline void add_units_two(const Call& call, const Place& place, float
 // The slow path: recomputes all sums of a thread, tap by tap. Pixels outside the image are skipped,
 // because zero times infinity would be NaN.
 __device__ inline void add_long(const Call& call, const Place& place, float* own) {
-  const Depthwise& d = call.d;
+  const ConvExtents32& d = call.d;
   const Cut& cut = call.cut;
 #pragma unroll 1
   for (uint32_t k = 0; k < 9; ++k) {
     float sums[V] = {};
 #pragma unroll 1
     for (uint32_t u = place.worker; u < cut.units; u += cut.blocks * cut.workers) {
-      const Piece unit(cut, u, d.oh);
+      const Piece unit(cut, u, d.out_h);
       const uint64_t image = uint64_t{unit.image} * d.h * d.w * d.c + place.vector * V;
-      const uint64_t image_out = uint64_t{unit.image} * d.oh * d.ow * d.c + place.vector * V;
+      const uint64_t image_out = uint64_t{unit.image} * d.out_h * d.out_w * d.c + place.vector * V;
 #pragma unroll 1
       for (uint32_t i = 0; i < (unit.end_row - unit.first_row) * call.strip; ++i) {
         const uint32_t oy = unit.first_row + i / call.strip, ox = unit.strip * call.strip + i % call.strip;
         uint32_t iy = 0, ix = 0;
-        if (ox >= d.ow || !meets(false, oy, k / 3, d.stride_h, 1, d.h, iy) ||
+        if (ox >= d.out_w || !meets(false, oy, k / 3, d.stride_h, 1, d.h, iy) ||
             !meets(false, ox, k % 3, d.stride_w, 1, d.w, ix))
           continue;
         const Vector pixel = fetch<V, 2>(call.x.codes, image + (uint64_t{iy} * d.w + ix) * d.c);
-        const Vector gradient = fetch<V, 2>(call.dout.codes, image_out + (uint64_t{oy} * d.ow + ox) * d.c);
+        const Vector gradient = fetch<V, 2>(call.dout.codes, image_out + (uint64_t{oy} * d.out_w + ox) * d.c);
 #pragma unroll
         for (int v = 0; v < V; ++v) {
           sums[v] = fmaf(bits_float(decode_quick(call.x.codec, pixel.code(v))),
@@ -235,17 +235,18 @@ __global__ void __launch_bounds__(kThreads, 2) quick_weight(ULP_TABLE(Call) call
   }
 }
 
-Cut weight_cut(const Depthwise& conv) {
-  return make_cut(conv, V, conv.oh, conv.ow, static_cast<uint32_t>(strip_of(conv.stride_h)), kSumBlocks);
+Cut weight_cut(const ConvExtents32& conv) {
+  return make_cut(conv, V, conv.out_h, conv.out_w, static_cast<uint32_t>(strip_of(conv.stride_h)),
+                  kSumBlocks);
 }
 
 }  // namespace
 
-uint32_t depthwise_quick_blocks(const Depthwise& conv) {
+uint32_t depthwise_quick_blocks(const ConvExtents32& conv) {
   return quick_extents(conv) ? weight_cut(conv).blocks : 0;
 }
 
-bool depthwise_quick_weight(const Depthwise& conv, const StoredView& x, const StoredView& dout,
+bool depthwise_quick_weight(const ConvExtents32& conv, const StoredView& x, const StoredView& dout,
                             double* partials, Stream stream) {
   if (!quick_extents(conv) || !quick_codes(x) || !quick_codes(dout)) return false;
   const Cut cut = weight_cut(conv);

@@ -7,6 +7,7 @@
 #include <bit>
 #include <string>
 
+#include "ulp/backend/conv_node.h"
 #include "ulp/backend/cuda/access/operands.h"
 #include "ulp/backend/cuda/igemm/conv_igemm.h"
 #include "ulp/backend/cuda/igemm/conv_wgrad.h"
@@ -30,25 +31,24 @@ struct Extents {
   uint32_t processors = 1;
 };
 
-std::string describe_extents(const Problem& problem, const Shape& x, const Shape& out, const Shape& weight,
-                             Extents& made) {
+std::string describe_extents(const Problem& problem, Extents& made) {
   if (std::string why = takes_one_node(problem); !why.empty()) return why;
   if (problem.plan.options.accumulator) return "it adds up in fp32 alone";
   if (!problem.plan.options.tensor_core) return "tensor cores are off";
   made.processors = igemm_processors();
   if (made.processors == 0) return "the GPU has no such tensor cores";
-  const Attrs& attrs = problem.root().attrs;
-  if (attrs.integer("groups") != 1) return "it has groups";
-  if (weight[1] != 1 || weight[2] != 1) return "its kernel is not 1x1";
-  if (attrs.integer("stride_h") != 1 || attrs.integer("stride_w") != 1) return "it has a stride";
-  if (attrs.integer("padding_h") != 0 || attrs.integer("padding_w") != 0) return "it has padding";
-  const int64_t pixels = x.n() * x.h() * x.w();
-  if (pixels >> 31 != 0) return "it has too many pixels";
-  if (x.c() % 2 != 0 || out.c() % 2 != 0) return "its channels are odd";
-  if (std::max(x.c(), out.c()) > kPointMost) return fmt::format("it has more than {} channels", kPointMost);
-  made.pixels = static_cast<uint32_t>(pixels);
-  made.c = static_cast<uint32_t>(x.c());
-  made.k = static_cast<uint32_t>(out.c());
+  const ConvExtents conv = conv_extents(problem.graph(), problem.root());
+  if (conv.groups != 1) return "it has groups";
+  if (conv.taps() != 1) return "its kernel is not 1x1";
+  if (conv.stride_h != 1 || conv.stride_w != 1) return "it has a stride";
+  if (conv.padding_h != 0 || conv.padding_w != 0) return "it has padding";
+  if (conv.pixels() >> 31 != 0) return "it has too many pixels";
+  if (conv.c % 2 != 0 || conv.out_c % 2 != 0) return "its channels are odd";
+  if (std::max(conv.c, conv.out_c) > kPointMost)
+    return fmt::format("it has more than {} channels", kPointMost);
+  made.pixels = static_cast<uint32_t>(conv.pixels());
+  made.c = static_cast<uint32_t>(conv.c);
+  made.k = static_cast<uint32_t>(conv.out_c);
   return "";
 }
 
@@ -83,12 +83,8 @@ struct Described {
 std::string describe(const Problem& problem, Described& made) {
   const Node& node = problem.root();
   if (node.in.size() > 2) return "it adds no bias";
-  made.gradient = node.op->name == "conv2d_grad_input";
-  const Shape &first = problem.shape(node.in[0]), &last = problem.shape(node.out[0]);
-  if (std::string why = describe_extents(problem, made.gradient ? last : first, made.gradient ? first : last,
-                                         problem.shape(node.in[1]), made.extents);
-      !why.empty())
-    return why;
+  made.gradient = conv_kind(node) == ConvKind::grad_input;
+  if (std::string why = describe_extents(problem, made.extents); !why.empty()) return why;
   const Operand x(problem, node.in[0]), weight(problem, node.in[1]);
   if (std::string why = code_bytes(x, made.bytes); !why.empty()) return why;
   if (!weight.format() || !weight.in_groups()) return "the weight is exact in fp32 alone";
@@ -185,10 +181,7 @@ std::unique_ptr<Task> make(const Problem& problem) {
 std::string describe_grad(const Problem& problem, PointGradCall& made) {
   const Node& node = problem.root();
   Extents extents;
-  if (std::string why = describe_extents(problem, problem.shape(node.in[0]), problem.shape(node.in[1]),
-                                         problem.shape(node.out[0]), extents);
-      !why.empty())
-    return why;
+  if (std::string why = describe_extents(problem, extents); !why.empty()) return why;
   const Operand in(problem, node.in[0]), grad(problem, node.in[1]);
   uint32_t in_bytes = 0, grad_bytes = 0;
   if (std::string why = code_bytes(in, in_bytes); !why.empty()) return why;

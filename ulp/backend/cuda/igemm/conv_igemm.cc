@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "ulp/backend/conv_node.h"
 #include "ulp/backend/cuda/access/decode_around.h"
 #include "ulp/backend/cuda/access/operands.h"
 #include "ulp/backend/cuda/igemm/conv_halo.h"
@@ -24,7 +25,7 @@ struct Described {
   Feed feed = Feed::bf16;
   float factor = 1;  // of weights
   bool gradient = false;
-  IgemmConv conv;  // after im2col, if there is any
+  ConvExtents32 conv;  // after im2col, if there is any
   std::optional<Gathered> gathered;
   std::vector<IgemmPart> parts;
   std::vector<IgemmTiling> tilings;
@@ -98,9 +99,7 @@ void prefer_half(const Problem& problem, const Operand& x, const FloatFormat& we
     const OpDef* op = problem.graph()[producer].op;
     if (op == &kConcat || op == &kSplit || op == &kTranspose) return;
   }
-  const IgemmConv& conv = made.conv;
-  const double operations =
-      2.0 * conv.images * conv.out_h * conv.out_w * conv.k * conv.c * conv.kernel_h * conv.kernel_w;
+  const double operations = 2.0 * static_cast<double>(made.conv.multiply_adds());
   const HalfFormat format = half_format(x.form().stored.codec);
   if (!feeds_tf32(made.feed) || operations < half_operations() || format.man > 10) return;
   // Parts of a strided gradient have few taps: measured, converting slabs costs as much as their
@@ -137,31 +136,16 @@ void prefer_half(const Problem& problem, const Operand& x, const FloatFormat& we
   made.mark_shifts = std::move(shifts);
 }
 
-IgemmConv extents(const Problem& problem, bool gradient) {
-  const Node& node = problem.root();
-  const Shape &first = problem.shape(node.in[0]), &weight = problem.shape(node.in[1]),
-              &made = problem.shape(node.out[0]);
-  const Shape &x = gradient ? made : first, &out = gradient ? first : made;
-  const auto number = [](int64_t value) { return static_cast<uint32_t>(value); };
-  const auto attribute = [&](std::string_view name) { return number(node.attrs.integer(name)); };
-  return {number(x.n()),         number(x.h()),         number(x.w()),         number(x.c()),
-          number(out.h()),       number(out.w()),       number(out.c()),       number(weight[1]),
-          number(weight[2]),     attribute("stride_h"), attribute("stride_w"), attribute("padding_h"),
-          attribute("padding_w")};
-}
-
 std::string describe_shape(const Problem& problem, Described& made) {
   const Node& node = problem.root();
   if (node.in.size() > 2) return "it adds no bias";
-  if (node.attrs.integer("groups") != 1) return "it has groups";
-  const Shape &weight = problem.shape(node.in[1]), &in = problem.shape(node.in[0]),
-              &out = problem.shape(node.out[0]);
-  if (weight[1] > kMostTaps || weight[2] > kMostTaps)
+  const ConvExtents whole = conv_extents(problem.graph(), node);
+  if (whole.groups != 1) return "it has groups";
+  if (whole.kernel_h > kMostTaps || whole.kernel_w > kMostTaps)
     return fmt::format("its kernel is larger than {}x{}", kMostTaps, kMostTaps);
-  if (std::max(in.n() * in.h() * in.w(), out.n() * out.h() * out.w()) >> 31 != 0)
-    return "it has too many pixels";
-  made.gradient = node.op->name == "conv2d_grad_input";
-  const IgemmConv& conv = made.conv = extents(problem, made.gradient);
+  if (std::max(whole.pixels(), whole.out_pixels()) >> 31 != 0) return "it has too many pixels";
+  made.gradient = conv_kind(node) == ConvKind::grad_input;
+  const ConvExtents32& conv = made.conv = whole.as<uint32_t>();
   const uint64_t parts = made.gradient ? uint64_t{conv.stride_h} * conv.stride_w : 1;
   if (parts > kMostParts) return "its stride is too large";
   if (made.gradient && (conv.h < conv.stride_h || conv.w < conv.stride_w))
@@ -197,8 +181,8 @@ std::string describe(const Problem& problem, Described& made) {
       return "what is gathered takes too much workspace";
     if (made.gathered) made.conv = made.gathered->conv;
   }
-  const uint32_t in_c = made.gradient ? made.conv.k : made.conv.c,
-                 out_c = made.gradient ? made.conv.c : made.conv.k, granule = 16 / feed_bytes(made.feed);
+  const uint32_t in_c = made.gradient ? made.conv.out_c : made.conv.c,
+                 out_c = made.gradient ? made.conv.c : made.conv.out_c, granule = 16 / feed_bytes(made.feed);
   if (in_c % granule != 0 || out_c % kGroup != 0) {
     return fmt::format("{} and {} channels are not multiples of {} and {}", in_c, out_c, granule, kGroup);
   }
@@ -222,10 +206,10 @@ class IgemmTask : public Task {
         x_(problem, problem.root().in[0]),
         weight_(problem, problem.root().in[1]),
         result_(problem, problem.root(), problem.root().out[0]) {
-    const IgemmConv& conv = made.conv;
-    weights_.out_c = made.gradient ? conv.c : conv.k;
-    weights_.in_c = made.gradient ? conv.k : conv.c;
-    weights_.weight_taps = conv.kernel_h * conv.kernel_w;
+    const ConvExtents32& conv = made.conv;
+    weights_.out_c = made.gradient ? conv.c : conv.out_c;
+    weights_.in_c = made.gradient ? conv.out_c : conv.c;
+    weights_.weight_taps = conv.taps();
     gathered_ = made.gathered;
     weights_.transposed = made.gradient;
     Workspace book;
@@ -246,8 +230,8 @@ class IgemmTask : public Task {
       root_ = problem.plan.root_of(problem.graph().bytes_of(x_.id()));
     }
     if (gathered_) {
-      codes_ = book.book(uint64_t{conv.images} * conv.h * conv.w * conv.c, feed_bytes(feed_));
-      padded_ = book.book(uint64_t{conv.k} * conv.c);
+      codes_ = book.book(conv.x_elements(), feed_bytes(feed_));
+      padded_ = book.book(uint64_t{conv.out_c} * conv.c);
       convert_ = book.book(1, kConvertSpace);
     }
     workspace_ = book.bytes();
@@ -284,7 +268,7 @@ class IgemmTask : public Task {
     const uint8_t* in = context.bytes(x_.id());
     if (gathered_) {
       uint8_t* codes = context.workspace + codes_;
-      gather_codes(in, feed_bytes(feed_), gathered_->window, gathered_->conv.images, gathered_->padded, codes,
+      gather_codes(in, feed_bytes(feed_), gathered_->window, gathered_->conv.n, gathered_->padded, codes,
                    context.stream);
       in = codes;
       float* padded = floats(context, padded_);

@@ -149,33 +149,32 @@ std::optional<uint32_t> slab_rows(const IgemmShape& shape, uint32_t rows) {
   return static_cast<uint32_t>(most + high - low + 1);
 }
 
-std::optional<Gathered> gathered(const IgemmConv& conv) {
+std::optional<Gathered> gathered(const ConvExtents32& conv) {
   Gathered made;
-  made.channels = conv.c * conv.kernel_h * conv.kernel_w;
+  made.channels = conv.c * conv.taps();
   made.padded = std::max(std::bit_ceil(made.channels), 16u);
   if (made.padded > 64) return std::nullopt;
-  made.window = {conv.h,        conv.w,        conv.c,        conv.out_h,     conv.out_w,    conv.kernel_h,
-                 conv.kernel_w, conv.stride_h, conv.stride_w, conv.padding_h, conv.padding_w};
-  made.conv = {.images = conv.images,
+  made.window = conv;
+  made.conv = {.n = conv.n,
                .h = conv.out_h,
                .w = conv.out_w,
                .c = made.padded,
                .out_h = conv.out_h,
                .out_w = conv.out_w,
-               .k = conv.k};
+               .out_c = conv.out_c};
   return made;
 }
 
-IgemmPart forward_part(const IgemmConv& conv) {
+IgemmPart forward_part(const ConvExtents32& conv) {
   IgemmPart part;
   IgemmShape& shape = part.shape;
-  shape = {.images = conv.images,
+  shape = {.images = conv.n,
            .in_h = conv.h,
            .in_w = conv.w,
            .in_c = conv.c,
            .out_h = conv.out_h,
            .out_w = conv.out_w,
-           .out_c = conv.k,
+           .out_c = conv.out_c,
            .stride_h = conv.stride_h,
            .stride_w = conv.stride_w,
            .full_h = conv.out_h,
@@ -188,7 +187,7 @@ IgemmPart forward_part(const IgemmConv& conv) {
   return part;
 }
 
-std::vector<IgemmPart> gradient_parts(const IgemmConv& conv) {
+std::vector<IgemmPart> gradient_parts(const ConvExtents32& conv) {
   // The taps that meet pixels at `place`, and by how many strides they shift: tap i multiplied
   // pixel y for result (y + padding - i) / stride.
   const auto taps_at = [](uint32_t place, uint32_t kernel, uint32_t stride, uint32_t padding) {
@@ -207,10 +206,10 @@ std::vector<IgemmPart> gradient_parts(const IgemmConv& conv) {
       const auto rows = taps_at(a, conv.kernel_h, conv.stride_h, conv.padding_h);
       const auto columns = taps_at(b, conv.kernel_w, conv.stride_w, conv.padding_w);
       IgemmPart part;
-      part.shape = {.images = conv.images,
+      part.shape = {.images = conv.n,
                     .in_h = conv.out_h,
                     .in_w = conv.out_w,
-                    .in_c = conv.k,
+                    .in_c = conv.out_c,
                     .out_h = (conv.h - a + conv.stride_h - 1) / conv.stride_h,
                     .out_w = (conv.w - b + conv.stride_w - 1) / conv.stride_w,
                     .out_c = conv.c,

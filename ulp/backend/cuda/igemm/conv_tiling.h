@@ -8,41 +8,35 @@
 #include <span>
 #include <vector>
 
+#include "ulp/backend/conv_extents.h"
 #include "ulp/backend/cuda/igemm/conv_igemm.h"
 #include "ulp/backend/cuda/library/im2col.h"
 
 namespace ulp::cuda {
 
-// Extents of a forward convolution.
-struct IgemmConv {
-  uint32_t images = 1, h = 1, w = 1, c = 1;  // input
-  uint32_t out_h = 1, out_w = 1, k = 1;      // output
-  uint32_t kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, padding_h = 0, padding_w = 0;
-};
-
 // Im2col for inputs with few channels: a window becomes the channels of a 1x1 convolution.
 struct Gathered {
-  Window window;
+  ConvExtents32 window;
   uint32_t channels = 0;  // of the window
   uint32_t padded = 0;    // channels padded with zeros to 16, 32 or 64
-  IgemmConv conv;         // the convolution that remains
+  ConvExtents32 conv;     // the convolution that remains
 
   // Bytes of all rows, for codes of `each` bytes.
-  size_t bytes(uint32_t each) const { return size_t{conv.images} * conv.h * conv.w * padded * each; }
+  size_t bytes(uint32_t each) const { return conv.pixels() * padded * each; }
 };
 // None if a window has more channels than that.
-std::optional<Gathered> gathered(const IgemmConv& conv);
+std::optional<Gathered> gathered(const ConvExtents32& conv);
 
 struct IgemmPart {
   IgemmShape shape;
   uint8_t source[kMostTaps * kMostTaps] = {};  // the weight's tap for each tap of the shape
 };
 
-IgemmPart forward_part(const IgemmConv& conv);
+IgemmPart forward_part(const ConvExtents32& conv);
 // The input gradient: one part for each position of a pixel within the stride, because pixels at
 // the same position meet the same taps. Each tap of the weight is in exactly one part. Some parts
 // may have no taps; their results are 0.
-std::vector<IgemmPart> gradient_parts(const IgemmConv& conv);
+std::vector<IgemmPart> gradient_parts(const ConvExtents32& conv);
 
 // Completes a tiling whose rows and columns are set. False if a tile does not fit.
 bool make_tiling(const IgemmShape& shape, Feed feed, uint32_t processors, IgemmTiling& tiling);

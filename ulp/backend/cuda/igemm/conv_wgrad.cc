@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "ulp/backend/conv_node.h"
 #include "ulp/backend/cuda/access/decode_around.h"
 #include "ulp/backend/cuda/access/operands.h"
 #include "ulp/backend/cuda/igemm/conv_tiling.h"
@@ -82,19 +83,12 @@ std::string describe(const Problem& problem, GradCall& made, std::optional<Gathe
   const uint32_t processors = igemm_processors();
   if (processors == 0) return "the GPU has no such tensor cores";
   const Node& node = problem.root();
-  if (node.attrs.integer("groups") != 1) return "it has groups";
-  const Shape &x = problem.shape(node.in[0]), &grad = problem.shape(node.in[1]),
-              &weight = problem.shape(node.out[0]);
-  if (weight[1] > kGradTaps || weight[2] > kGradTaps)
+  const ConvExtents whole = conv_extents(problem.graph(), node);
+  if (whole.groups != 1) return "it has groups";
+  if (whole.kernel_h > kGradTaps || whole.kernel_w > kGradTaps)
     return fmt::format("its kernel is larger than {}x{}", kGradTaps, kGradTaps);
-  if (std::max(x.n() * x.h() * x.w(), grad.n() * grad.h() * grad.w()) >> 31 != 0)
-    return "it has too many pixels";
-  const auto number = [](int64_t value) { return static_cast<uint32_t>(value); };
-  const auto attribute = [&](std::string_view name) { return number(node.attrs.integer(name)); };
-  IgemmConv conv{number(x.n()),         number(x.h()),         number(x.w()),         number(x.c()),
-                 number(grad.h()),      number(grad.w()),      number(grad.c()),      number(weight[1]),
-                 number(weight[2]),     attribute("stride_h"), attribute("stride_w"), attribute("padding_h"),
-                 attribute("padding_w")};
+  if (std::max(whole.pixels(), whole.out_pixels()) >> 31 != 0) return "it has too many pixels";
+  auto conv = whole.as<uint32_t>();
   const Operand in(problem, node.in[0]), out(problem, node.in[1]);
   if (std::string why = choose_operands(in, out, made); !why.empty()) return why;
   if (conv.c % kUnit != 0) {
@@ -104,8 +98,8 @@ std::string describe(const Problem& problem, GradCall& made, std::optional<Gathe
     if (few) conv = few->conv;
   }
   made.shape = forward_part(conv).shape;
-  if (conv.c % kUnit != 0 || conv.k % (16 / made.out_bytes) != 0) {
-    return fmt::format("{} and {} channels are not multiples of {} and {}", conv.c, conv.k, kUnit,
+  if (conv.c % kUnit != 0 || conv.out_c % (16 / made.out_bytes) != 0) {
+    return fmt::format("{} and {} channels are not multiples of {} and {}", conv.c, conv.out_c, kUnit,
                        16 / made.out_bytes);
   }
   if (!Result(problem, node, node.out[0]).in_groups()) return "the result is not stored by groups";
@@ -129,8 +123,7 @@ class GradTask : public Task {
     elements_ = uint64_t{call_.shape.out_c} * call_.shape.taps() * call_.shape.in_c;
     parts_ = book.book(call_.tiling.pieces * elements_);
     if (gathered_) {
-      const IgemmConv& conv = gathered_->conv;
-      codes_ = book.book(uint64_t{conv.images} * conv.h * conv.w * conv.c, call_.in_bytes);
+      codes_ = book.book(gathered_->conv.x_elements(), call_.in_bytes);
       padded_ = book.book(elements_);
       convert_ = book.book(1, kConvertSpace);
     }
@@ -146,7 +139,7 @@ class GradTask : public Task {
     const uint8_t* in = context.bytes(in_.id());
     if (gathered_) {
       uint8_t* codes = context.workspace + codes_;
-      gather_codes(in, call.in_bytes, gathered_->window, gathered_->conv.images, gathered_->padded, codes,
+      gather_codes(in, call.in_bytes, gathered_->window, gathered_->conv.n, gathered_->padded, codes,
                    context.stream);
       in = codes;
     }

@@ -22,7 +22,7 @@
 namespace ulp::cuda {
 
 struct ConvPlan::Impl {
-  Impl(ConvKind kind, const ConvShape& shape, Unit unit, const ConvEnding& ending)
+  Impl(ConvKind kind, const ConvExtents& shape, Unit unit, const ConvEnding& ending)
       : search(kind, shape, unit, ending),
         title(conv_name(kind, shape, unit, ending)),
         native(unit == Unit::e4m3) {}
@@ -42,12 +42,12 @@ ConvPlan::~ConvPlan() = default;
 
 namespace {
 
-void check_shape(ConvKind kind, const ConvShape& s, Unit unit, const ConvEnding& ending) {
-  const bool positive = s.n > 0 && s.h > 0 && s.w > 0 && s.c > 0 && s.k > 0 && s.kernel_h > 0 &&
+void check_shape(ConvKind kind, const ConvExtents& s, Unit unit, const ConvEnding& ending) {
+  const bool positive = s.n > 0 && s.h > 0 && s.w > 0 && s.c > 0 && s.out_c > 0 && s.kernel_h > 0 &&
                         s.kernel_w > 0 && s.stride_h > 0 && s.stride_w > 0 && s.groups > 0 &&
                         s.padding_h >= 0 && s.padding_w >= 0;
   if (!positive || s.h + 2 * s.padding_h < s.kernel_h || s.w + 2 * s.padding_w < s.kernel_w ||
-      s.c % s.groups != 0 || s.k % s.groups != 0) {
+      s.c % s.groups != 0 || s.out_c % s.groups != 0) {
     fail("cuda", "not a convolution: {}", conv_name(kind, s, unit, ending));
   }
   if (ending.written == Written::half && operand_bytes(unit) != 2)
@@ -61,7 +61,7 @@ struct Slot {
   std::string why_not;
 };
 
-using Key = std::tuple<int, ConvKind, ConvShape, Unit, ConvEnding, size_t>;
+using Key = std::tuple<int, ConvKind, ConvExtents, Unit, ConvEnding, size_t>;
 
 struct Cache {
   std::mutex mutex;
@@ -79,7 +79,7 @@ Slot& slot(const Key& key) {
 
 }  // namespace
 
-std::shared_ptr<ConvPlan> ConvPlan::find(ConvKind kind, const ConvShape& shape, Unit unit,
+std::shared_ptr<ConvPlan> ConvPlan::find(ConvKind kind, const ConvExtents& shape, Unit unit,
                                          const ConvEnding& ending, size_t workspace_limit,
                                          std::string* why_not) {
   check_shape(kind, shape, unit, ending);
@@ -101,7 +101,7 @@ std::shared_ptr<ConvPlan> ConvPlan::find(ConvKind kind, const ConvShape& shape, 
   return place.plan;
 }
 
-std::vector<std::string> ConvPlan::engines(ConvKind kind, const ConvShape& shape, Unit unit,
+std::vector<std::string> ConvPlan::engines(ConvKind kind, const ConvExtents& shape, Unit unit,
                                            const ConvEnding& ending, size_t workspace_limit) {
   check_shape(kind, shape, unit, ending);
   return ConvSearch(kind, shape, unit, ending).describe(workspace_limit);

@@ -16,27 +16,11 @@
 #include <string>
 #include <vector>
 
+#include "ulp/backend/conv_extents.h"
 #include "ulp/backend/cuda/library/tensor_cores.h"
 #include "ulp/tensor/device.h"
 
 namespace ulp::cuda {
-
-enum class ConvKind : uint8_t { forward, grad_input, grad_weight };
-
-struct ConvShape {
-  int64_t n, h, w, c;
-  // C and k count all groups. The caller pads them: to multiples of 8 for 16-bit operands, of 4 for
-  // fp32.
-  int64_t k;
-  int64_t kernel_h, kernel_w;
-  int64_t stride_h, stride_w;
-  int64_t padding_h, padding_w;
-  int64_t groups;
-
-  auto operator<=>(const ConvShape&) const = default;
-  int64_t out_h() const { return (h + 2 * padding_h - kernel_h) / stride_h + 1; }
-  int64_t out_w() const { return (w + 2 * padding_w - kernel_w) / stride_w + 1; }
-};
 
 // Which of cuDNN's graphs a convolution uses.
 enum class ConvForm : uint8_t {
@@ -57,13 +41,14 @@ class ConvPlan {
   // The plan for these arguments on the current device, made on the first call and kept. Null, with
   // the reason, if no engine qualifies. Does not compile if cuDNN tells the workspace without;
   // grouped convolutions are always compiled, because cuDNN names many engines for them that do not
-  // compile, and the caller still has other kernels at this point. Thread-safe.
-  static std::shared_ptr<ConvPlan> find(ConvKind kind, const ConvShape& shape, Unit unit,
+  // compile, and the caller still has other kernels at this point. Thread-safe. The caller pads
+  // channels: to multiples of 8 for 16-bit operands, of 4 for fp32.
+  static std::shared_ptr<ConvPlan> find(ConvKind kind, const ConvExtents& shape, Unit unit,
                                         const ConvEnding& ending, size_t workspace_limit,
                                         std::string* why_not = nullptr);
   // One line per engine that the heuristics name, in their order, with the reason if it is
   // declined.
-  static std::vector<std::string> engines(ConvKind kind, const ConvShape& shape, Unit unit,
+  static std::vector<std::string> engines(ConvKind kind, const ConvExtents& shape, Unit unit,
                                           const ConvEnding& ending, size_t workspace_limit);
 
   ~ConvPlan();

@@ -51,7 +51,7 @@ Descriptor tensor(int64_t id, cudnnDataType_t type, const std::array<int64_t, 4>
 
 // Native fp8 uses its unit's own sums, of about 14 bits: promoting partial sums to fp32 would take
 // as long as bf16.
-Descriptor convolution(const ConvShape& s, Unit unit) {
+Descriptor convolution(const ConvExtents& s, Unit unit) {
   const std::array<int64_t, 2> dilations{1, 1}, strides{s.stride_h, s.stride_w},
       padding{s.padding_h, s.padding_w};
   Descriptor d(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
@@ -180,17 +180,17 @@ std::string_view measure(Candidate& candidate, size_t limit) {
 
 }  // namespace
 
-std::string conv_name(ConvKind kind, const ConvShape& s, Unit unit, const ConvEnding& ending) {
+std::string conv_name(ConvKind kind, const ConvExtents& s, Unit unit, const ConvEnding& ending) {
   return fmt::format("{} of {}x{}x{}x{} by {} filters {}x{}, stride {}x{}, padding {}x{}, {} groups, in {}{}",
-                     kind_name(kind), s.n, s.h, s.w, s.c, s.k, s.kernel_h, s.kernel_w, s.stride_h, s.stride_w,
-                     s.padding_h, s.padding_w, s.groups, unit_name(unit),
+                     kind_name(kind), s.n, s.h, s.w, s.c, s.out_c, s.kernel_h, s.kernel_w, s.stride_h,
+                     s.stride_w, s.padding_h, s.padding_w, s.groups, unit_name(unit),
                      ending.written == Written::half ? " and written so" : "");
 }
 
 // Engines for plain convolutions write the type they read, fp32 or 16 bits; another result type
 // needs the fused form. The fallback heuristic names slow engines: if two forms can write the type,
 // it comes after all others.
-ConvSearch::ConvSearch(ConvKind kind, const ConvShape& shape, Unit unit, const ConvEnding& ending)
+ConvSearch::ConvSearch(ConvKind kind, const ConvExtents& shape, Unit unit, const ConvEnding& ending)
     : kind_(kind), shape_(shape), unit_(unit), written_(ending.written) {
   const auto add = [&](ConvForm form, std::initializer_list<size_t> modes) {
     if (ending.only && *ending.only != form) return;
@@ -211,9 +211,9 @@ ConvSearch::ConvSearch(ConvKind kind, const ConvShape& shape, Unit unit, const C
 
 // None, with the reason, if cuDNN has no such graph.
 std::optional<ConvSearch::Graph> ConvSearch::make_graph(ConvForm form) {
-  const ConvShape& s = shape_;
-  const std::array<int64_t, 4> x{s.n, s.c, s.h, s.w}, y{s.n, s.k, s.out_h(), s.out_w()},
-      weight{s.k, s.c / s.groups, s.kernel_h, s.kernel_w};
+  const ConvExtents& s = shape_;
+  const std::array<int64_t, 4> x{s.n, s.c, s.h, s.w}, y{s.n, s.out_c, s.out_h, s.out_w},
+      weight{s.out_c, s.c / s.groups, s.kernel_h, s.kernel_w};
   const std::array<int64_t, 4>& a = kind_ == ConvKind::grad_input ? y : x;
   const std::array<int64_t, 4>& b = kind_ == ConvKind::grad_weight ? y : weight;
   const std::array<int64_t, 4>& out = kind_ == ConvKind::forward      ? y

@@ -19,7 +19,7 @@ namespace ulp::cuda {
 inline constexpr int64_t kConvA = 1, kConvB = 2, kConvOut = 3;
 
 // "forward of 8x32x32x64 by ...", for messages.
-std::string conv_name(ConvKind kind, const ConvShape& shape, Unit unit, const ConvEnding& ending);
+std::string conv_name(ConvKind kind, const ConvExtents& shape, Unit unit, const ConvEnding& ending);
 
 struct Candidate {
   const Descriptor* config = nullptr;  // owned by the search
@@ -32,7 +32,7 @@ struct Candidate {
 // heuristic, then in the heuristic's own order. A heuristic is queried when its turn comes.
 class ConvSearch {
  public:
-  ConvSearch(ConvKind kind, const ConvShape& shape, Unit unit, const ConvEnding& ending);
+  ConvSearch(ConvKind kind, const ConvExtents& shape, Unit unit, const ConvEnding& ending);
 
   // The next that qualifies within the limit; none when all are exhausted. It is compiled if its
   // workspace is not known otherwise.
@@ -65,7 +65,7 @@ class ConvSearch {
   const std::vector<Descriptor>& configs_of(List& list);
 
   ConvKind kind_;
-  ConvShape shape_;
+  ConvExtents shape_;
   Unit unit_;
   Written written_;
   std::vector<List> lists_;

@@ -28,7 +28,8 @@ struct Place {
   uint32_t tap;       // the group's first element in the row
 };
 
-__device__ inline Place place_of(const Window& window, uint64_t first_image, uint32_t groups, uint32_t g) {
+__device__ inline Place place_of(const ConvExtents32& window, uint64_t first_image, uint32_t groups,
+                                 uint32_t g) {
   const uint32_t row = g / groups, group = g % groups;
   const uint32_t line = row / window.out_w, x = row % window.out_w;
   const uint32_t image = line / window.out_h, y = line % window.out_h;
@@ -37,13 +38,13 @@ __device__ inline Place place_of(const Window& window, uint64_t first_image, uin
           static_cast<int32_t>(x * window.stride_w) - static_cast<int32_t>(window.padding_w), group * kGroup};
 }
 
-__device__ inline bool inside(const Window& window, int32_t y, int32_t x) {
+__device__ inline bool inside(const ConvExtents32& window, int32_t y, int32_t x) {
   return static_cast<uint32_t>(y) < window.h && static_cast<uint32_t>(x) < window.w;
 }
 
 // Few channels: a group spans several taps, and a thread walks through them.
 template <Codes codes>
-__global__ void gather_taps(StoredView view, Window window, uint64_t first_image, uint32_t groups,
+__global__ void gather_taps(StoredView view, ConvExtents32 window, uint64_t first_image, uint32_t groups,
                             uint32_t total, PlainType target, QuickCodec codec, uint8_t* out) {
   for (uint32_t g = blockIdx.x * blockDim.x + threadIdx.x; g < total; g += gridDim.x * blockDim.x) {
     const Place at = place_of(window, first_image, groups, g);
@@ -72,7 +73,7 @@ __global__ void gather_taps(StoredView view, Window window, uint64_t first_image
 }
 
 // Channels in multiples of eight: a group lies within one tap and is a group of the tensor.
-__global__ void gather_groups(StoredView view, Window window, uint64_t first_image, uint32_t groups,
+__global__ void gather_groups(StoredView view, ConvExtents32 window, uint64_t first_image, uint32_t groups,
                               uint32_t total, PlainType target, QuickCodec codec, uint8_t* out) {
   for (uint32_t g = blockIdx.x * blockDim.x + threadIdx.x; g < total; g += gridDim.x * blockDim.x) {
     const Place at = place_of(window, first_image, groups, g);
@@ -81,7 +82,7 @@ __global__ void gather_groups(StoredView view, Window window, uint64_t first_ima
     const int32_t px = at.left + static_cast<int32_t>(tap % window.kernel_w);
     float x[8] = {};
     // Beyond the window rows are padding.
-    if (tap < window.kernel_h * window.kernel_w && inside(window, py, px)) {
+    if (tap < window.taps() && inside(window, py, px)) {
       const uint32_t pixel = static_cast<uint32_t>(py) * window.w + static_cast<uint32_t>(px);
       load_stored(view, (at.image + uint64_t{pixel} * window.c + channel) / kGroup, x);
     }
@@ -91,7 +92,8 @@ __global__ void gather_groups(StoredView view, Window window, uint64_t first_ima
 
 // One thread per 16 bytes.
 template <typename Code>
-__global__ void gather_pieces(const Code* codes, Window window, uint32_t pieces, uint32_t total, uint4* out) {
+__global__ void gather_pieces(const Code* codes, ConvExtents32 window, uint32_t pieces, uint32_t total,
+                              uint4* out) {
   constexpr uint32_t kEach = 16 / sizeof(Code);
   for (uint32_t g = blockIdx.x * blockDim.x + threadIdx.x; g < total; g += gridDim.x * blockDim.x) {
     Place at = place_of(window, 0, pieces, g);
@@ -173,8 +175,8 @@ __global__ void clear_quads(uint4* out, uint64_t quads) {
 
 }  // namespace
 
-void gather_windows(const StoredView& view, const Window& window, uint64_t first_image, uint64_t images,
-                    uint32_t padded, PlainType target, void* out, Stream stream) {
+void gather_windows(const StoredView& view, const ConvExtents32& window, uint64_t first_image,
+                    uint64_t images, uint32_t padded, PlainType target, void* out, Stream stream) {
   const bool plain = view.kind == Stored::plain;
   const auto kernel = window.c % kGroup == 0     ? gather_groups
                       : plain && view.fp32       ? gather_taps<Codes::fp32>
@@ -194,7 +196,7 @@ void gather_windows(const StoredView& view, const Window& window, uint64_t first
   }
 }
 
-void gather_codes(const uint8_t* codes, uint32_t bytes, const Window& window, uint64_t images,
+void gather_codes(const uint8_t* codes, uint32_t bytes, const ConvExtents32& window, uint64_t images,
                   uint32_t padded, void* out, Stream stream) {
   const uint32_t pieces = padded * bytes / 16;
   const auto total = static_cast<uint32_t>(images * window.out_h * window.out_w * pieces);

@@ -5,32 +5,22 @@
 
 #include <cstdint>
 
+#include "ulp/backend/conv_extents.h"
 #include "ulp/backend/cuda/access/convert.h"
 #include "ulp/backend/cuda/access/view.h"
 #include "ulp/tensor/device.h"
 
 namespace ulp::cuda {
 
-// A convolution's window on the images (h,w,c) of a tensor.
-struct Window {
-  uint32_t h = 1, w = 1, c = 1;
-  uint32_t out_h = 1, out_w = 1;
-  uint32_t kernel_h = 1, kernel_w = 1;
-  uint32_t stride_h = 1, stride_w = 1;
-  uint32_t padding_h = 0, padding_w = 0;
-
-  ULP_HD constexpr uint32_t taps() const { return kernel_h * kernel_w * c; }
-};
-
 // Im2col: one row per output pixel with the contents of its window, (kernel_h,kernel_w,c), zeros
 // outside the image and up to `padded`, a multiple of 8. Operands that are rounded when read are
 // not supported. `target` must hold every value.
-void gather_windows(const StoredView& view, const Window& window, uint64_t first_image, uint64_t images,
-                    uint32_t padded, PlainType target, void* out, Stream stream);
+void gather_windows(const StoredView& view, const ConvExtents32& window, uint64_t first_image,
+                    uint64_t images, uint32_t padded, PlainType target, void* out, Stream stream);
 
 // The same for codes of one or two bytes, unchanged, for formats whose zero is code 0. `padded`
 // codes must be a multiple of 16 bytes.
-void gather_codes(const uint8_t* codes, uint32_t bytes, const Window& window, uint64_t images,
+void gather_codes(const uint8_t* codes, uint32_t bytes, const ConvExtents32& window, uint64_t images,
                   uint32_t padded, void* out, Stream stream);
 
 // Passes 16-bit codes, whole groups, that a library has written in the tensor's own format through

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ulp/backend/conv_node.h"
 #include "ulp/backend/cuda/library/library_task.h"
 
 namespace ulp::cuda {
@@ -33,7 +34,7 @@ LibraryProduct declined(std::string why_not) {
 struct Factor {
   TensorId id;
   int64_t rows, columns;
-  std::optional<Window> window = {};
+  std::optional<ConvExtents32> window = {};
   int64_t multiple = 1;  // row widths are multiples of this power of two
 
   // Elements of a row in the array.
@@ -48,6 +49,22 @@ struct Factor {
   }
 };
 
+// Products by cuBLASLt: `shape` says what is multiplied for a number of units.
+template <typename ShapeOf>
+LibraryProduct by_matmul(const UnitChoice& unit, int64_t units, const Matrix& a, const Matrix& b,
+                         const Matrix& out, const ShapeOf& shape) {
+  LibraryProduct product;
+  product.units = units;
+  product.unit = unit;
+  product.a = a;
+  product.b = b;
+  product.out = out;
+  product.find = [=, u = unit.unit](int64_t count, Written written, size_t limit, std::string* why_not) {
+    return Plan{nullptr, MatmulPlan::find(shape(count), u, written, limit, why_not)};
+  };
+  return product;
+}
+
 // (units * a.rows, k) times a whole matrix, (n,k) transposed or (k,n). Columns where both are zero
 // padding are multiplied too.
 LibraryProduct by_rows(const UnitChoice& unit, int64_t units, const Factor& a, const Factor& b,
@@ -55,47 +72,33 @@ LibraryProduct by_rows(const UnitChoice& unit, int64_t units, const Factor& a, c
   const int64_t lda = a.width(unit.unit), ldb = b.width(unit.unit);
   const int64_t n = transpose_b ? b.rows : ldb, ldc = transpose_b ? round_up(n, 4) : ldb;
   const int64_t k = transpose_b ? lda : b.rows;
-  LibraryProduct product;
-  product.units = units;
-  product.unit = unit;
-  product.a = a.matrix(unit.unit, false);
-  product.b = b.matrix(unit.unit, true);
-  product.out = {.id = out,
-                 .rows = number(a.rows),
-                 .channels = number(transpose_b ? b.rows : b.columns),
-                 .padded = number(ldc)};
-  product.find = [=, rows = a.rows, u = unit.unit](int64_t count, Written written, size_t limit,
-                                                   std::string* why_not) {
-    MatmulShape shape = matmul_shape(count * rows, n, k, false, transpose_b);
-    shape.lda = lda;
-    shape.ldb = ldb;
-    shape.ldc = ldc;
-    return Plan{nullptr, MatmulPlan::find(shape, u, written, limit, why_not)};
-  };
-  return product;
+  const Matrix made{.id = out,
+                    .rows = number(a.rows),
+                    .channels = number(transpose_b ? b.rows : b.columns),
+                    .padded = number(ldc)};
+  return by_matmul(unit, units, a.matrix(unit.unit, false), b.matrix(unit.unit, true), made,
+                   [=, rows = a.rows](int64_t count) {
+                     MatmulShape shape = matmul_shape(count * rows, n, k, false, transpose_b);
+                     shape.lda = lda;
+                     shape.ldb = ldb;
+                     shape.ldc = ldc;
+                     return shape;
+                   });
 }
 
 // The transpose of (units * rows, m) times (units * rows, n), summed over the units.
 LibraryProduct by_sums(const UnitChoice& unit, int64_t units, const Factor& a, const Factor& b,
                        TensorId out) {
   const int64_t m = a.width(unit.unit), n = b.width(unit.unit);
-  LibraryProduct product;
-  product.units = units;
-  product.unit = unit;
-  product.a = a.matrix(unit.unit, false);
-  product.b = b.matrix(unit.unit, false);
-  product.out = {.id = out,
-                 .whole = true,
-                 .rows = number(a.columns),
-                 .channels = number(b.columns),
-                 .padded = number(n),
-                 .more = number(m - a.columns)};
-  product.find = [=, rows = a.rows, u = unit.unit](int64_t count, Written written, size_t limit,
-                                                   std::string* why_not) {
-    return Plan{nullptr,
-                MatmulPlan::find(matmul_shape(m, n, count * rows, true, false), u, written, limit, why_not)};
-  };
-  return product;
+  const Matrix made{.id = out,
+                    .whole = true,
+                    .rows = number(a.columns),
+                    .channels = number(b.columns),
+                    .padded = number(n),
+                    .more = number(m - a.columns)};
+  return by_matmul(
+      unit, units, a.matrix(unit.unit, false), b.matrix(unit.unit, false), made,
+      [=, rows = a.rows](int64_t count) { return matmul_shape(m, n, count * rows, true, false); });
 }
 
 // One matrix product per unit.
@@ -105,27 +108,21 @@ LibraryProduct by_matrices(const UnitChoice& unit, int64_t units, const Factor& 
   const int64_t m = transpose_a ? a.columns : a.rows, n = transpose_b ? b.rows : ldb;
   const int64_t k = transpose_a ? a.rows : transpose_b ? lda : b.rows;
   const int64_t ldc = round_up(n, 4);
-  LibraryProduct product;
-  product.units = units;
-  product.unit = unit;
-  product.a = a.matrix(unit.unit, false);
-  product.b = b.matrix(unit.unit, false);
-  product.out = {.id = out,
-                 .rows = number(m),
-                 .channels = number(transpose_b ? b.rows : b.columns),
-                 .padded = number(ldc)};
-  product.find = [=, stride_a = a.rows * lda, stride_b = b.rows * ldb, u = unit.unit](
-                     int64_t count, Written written, size_t limit, std::string* why_not) {
-    MatmulShape shape = matmul_shape(m, n, k, transpose_a, transpose_b, count);
-    shape.lda = lda;
-    shape.ldb = ldb;
-    shape.ldc = ldc;
-    shape.stride_a = stride_a;
-    shape.stride_b = stride_b;
-    shape.stride_c = m * ldc;
-    return Plan{nullptr, MatmulPlan::find(shape, u, written, limit, why_not)};
-  };
-  return product;
+  const Matrix made{.id = out,
+                    .rows = number(m),
+                    .channels = number(transpose_b ? b.rows : b.columns),
+                    .padded = number(ldc)};
+  return by_matmul(unit, units, a.matrix(unit.unit, false), b.matrix(unit.unit, false), made,
+                   [=, stride_a = a.rows * lda, stride_b = b.rows * ldb](int64_t count) {
+                     MatmulShape shape = matmul_shape(m, n, k, transpose_a, transpose_b, count);
+                     shape.lda = lda;
+                     shape.ldb = ldb;
+                     shape.ldc = ldc;
+                     shape.stride_a = stride_a;
+                     shape.stride_b = stride_b;
+                     shape.stride_c = m * ldc;
+                     return shape;
+                   });
 }
 
 int64_t rows_of(const Shape& shape) { return static_cast<int64_t>(shape.rows()); }
@@ -172,84 +169,60 @@ LibraryProduct matmul(const Problem& problem, const UnitChoice& unit) {
 
 // ---- convolutions ----
 
-struct Conv {
-  Shape x, weight, out;
-  int64_t stride_h, stride_w, padding_h, padding_w, groups;
+ConvExtents extents(const Problem& problem) { return conv_extents(problem.graph(), problem.root()); }
 
-  Conv(const Problem& problem, TensorId x_id, TensorId weight_id, TensorId out_id)
-      : x(problem.shape(x_id)), weight(problem.shape(weight_id)), out(problem.shape(out_id)) {
-    const Attrs& attrs = problem.root().attrs;
-    stride_h = attrs.integer("stride_h");
-    stride_w = attrs.integer("stride_w");
-    padding_h = attrs.integer("padding_h");
-    padding_w = attrs.integer("padding_w");
-    groups = attrs.integer("groups");
-  }
-
-  int64_t pixels() const { return x.h() * x.w(); }
-  int64_t out_pixels() const { return out.h() * out.w(); }
-  int64_t taps() const { return weight[1] * weight[2] * weight[3]; }
-  bool pointwise() const {
-    return weight[1] == 1 && weight[2] == 1 && stride_h == 1 && stride_w == 1 && padding_h == 0 &&
-           padding_w == 0 && groups == 1;
-  }
-  bool small() const { return groups == 1 && taps() <= kSmallWindow; }
-  Window window() const {
-    const auto u = [](int64_t extent) { return static_cast<uint32_t>(extent); };
-    return {u(x.h()),     u(x.w()),    u(x.c()),    u(out.h()),   u(out.w()),  u(weight[1]),
-            u(weight[2]), u(stride_h), u(stride_w), u(padding_h), u(padding_w)};
-  }
-};
+// Pixels of an image, and elements of a window.
+int64_t pixels(const ConvExtents& conv) { return conv.h * conv.w; }
+int64_t out_pixels(const ConvExtents& conv) { return conv.out_h * conv.out_w; }
+int64_t depth(const ConvExtents& conv) { return conv.taps() * (conv.c / conv.groups); }
 
 // Images as rows of a matrix: in place, or by im2col. None if neither applies.
-std::optional<Factor> image_rows(const Problem& problem, const Conv& conv, TensorId x) {
-  if (conv.pointwise()) return Factor{x, conv.pixels(), conv.x.c()};
+std::optional<Factor> image_rows(const Problem& problem, const ConvExtents& conv, TensorId x) {
+  if (conv.is_pointwise()) return Factor{x, pixels(conv), conv.c};
   // Windows overlap, so an operand that is rounded when read would be rounded, and counted, many
   // times.
-  if (!conv.small() || read_format(problem, x).operand) return std::nullopt;
-  return Factor{x, conv.out_pixels(), conv.taps(), conv.window(), kGroup};
+  if (conv.groups != 1 || depth(conv) > kSmallWindow || read_format(problem, x).operand) return std::nullopt;
+  return Factor{x, out_pixels(conv), depth(conv), conv.as<uint32_t>(), kGroup};
 }
 
 constexpr std::string_view kNoMatrix = "no matrix product: neither 1x1 nor a window of few elements";
 
 LibraryProduct conv_as_matrix(const Problem& problem, const UnitChoice& unit) {
   const Node& node = problem.root();
-  const Conv conv(problem, node.in[0], node.in[1], node.out[0]);
+  const ConvExtents conv = extents(problem);
   const std::optional<Factor> rows = image_rows(problem, conv, node.in[0]);
   if (!rows) return declined(std::string(kNoMatrix));
   // Both are padded alike.
-  const Factor weight{node.in[1], conv.weight[0], conv.taps(), {}, rows->multiple};
-  LibraryProduct product = by_rows(unit, conv.x.n(), *rows, weight, true, node.out[0]);
+  const Factor weight{node.in[1], conv.out_c, depth(conv), {}, rows->multiple};
+  LibraryProduct product = by_rows(unit, conv.n, *rows, weight, true, node.out[0]);
   if (node.in.size() > 2) product.bias = node.in[2];
   return product;
 }
 
 LibraryProduct conv_grad_input_as_matrix(const Problem& problem, const UnitChoice& unit) {
   const Node& node = problem.root();
-  const Conv conv(problem, node.out[0], node.in[1], node.in[0]);
-  if (!conv.pointwise()) return declined("no matrix product: not 1x1");
-  return by_rows(unit, conv.x.n(), {node.in[0], conv.pixels(), conv.out.c()},
-                 {node.in[1], conv.weight[0], conv.taps()}, false, node.out[0]);
+  const ConvExtents conv = extents(problem);
+  if (!conv.is_pointwise()) return declined("no matrix product: not 1x1");
+  return by_rows(unit, conv.n, {node.in[0], pixels(conv), conv.out_c}, {node.in[1], conv.out_c, depth(conv)},
+                 false, node.out[0]);
 }
 
 LibraryProduct conv_grad_weight_as_matrix(const Problem& problem, const UnitChoice& unit) {
   const Node& node = problem.root();
-  const Conv conv(problem, node.in[0], node.out[0], node.in[1]);
+  const ConvExtents conv = extents(problem);
   const std::optional<Factor> rows = image_rows(problem, conv, node.in[0]);
   if (!rows) return declined(std::string(kNoMatrix));
-  return by_sums(unit, conv.x.n(), {node.in[1], conv.out_pixels(), conv.out.c()}, *rows, node.out[0]);
+  return by_sums(unit, conv.n, {node.in[1], out_pixels(conv), conv.out_c}, *rows, node.out[0]);
 }
 
-// For cuDNN: which tensors are x, weight and out of the convolution, and which of them are the
-// product's a, b and result.
-LibraryProduct convolve(const Problem& problem, const UnitChoice& unit, ConvKind kind) {
+// For cuDNN: which tensors are the product's a, b and result.
+LibraryProduct convolve(const Problem& problem, const UnitChoice& unit) {
   const Node& node = problem.root();
+  const ConvKind kind = conv_kind(node);
   const bool forward = kind == ConvKind::forward, grad_input = kind == ConvKind::grad_input;
-  const TensorId x_id = grad_input ? node.out[0] : node.in[0];
-  const TensorId weight_id = kind == ConvKind::grad_weight ? node.out[0] : node.in[1];
-  const TensorId out_id = forward ? node.out[0] : grad_input ? node.in[0] : node.in[1];
-  const Conv conv(problem, x_id, weight_id, out_id);
-  const int64_t g = granule(unit.unit), c = conv.x.c(), k = conv.out.c();
+  const ConvTensors tensors = conv_tensors(node);
+  const ConvExtents conv = extents(problem);
+  const int64_t g = granule(unit.unit), c = conv.c, k = conv.out_c;
   if (conv.groups > 1 && (conv.groups == c || conv.groups == k))
     return declined("convolutions of single channels have kernels of their own");
   if (conv.groups > 1 && (c / conv.groups % g != 0 || k / conv.groups % g != 0)) {
@@ -257,36 +230,31 @@ LibraryProduct convolve(const Problem& problem, const UnitChoice& unit, ConvKind
                                 k / conv.groups, g));
   }
   const int64_t padded_c = round_up(c, g), padded_k = round_up(k, g);
-  const int64_t kernel_h = conv.weight[1], kernel_w = conv.weight[2], kernel = kernel_h * kernel_w;
   const Matrix x{
-      .id = x_id, .rows = number(conv.pixels()), .channels = number(c), .padded = number(padded_c)};
+      .id = tensors.x, .rows = number(pixels(conv)), .channels = number(c), .padded = number(padded_c)};
   const Matrix out{
-      .id = out_id, .rows = number(conv.out_pixels()), .channels = number(k), .padded = number(padded_k)};
-  const Matrix weight{.id = weight_id,
+      .id = tensors.out, .rows = number(out_pixels(conv)), .channels = number(k), .padded = number(padded_k)};
+  const Matrix weight{.id = tensors.weight,
                       .whole = true,
-                      .rows = number(k * kernel),
-                      .channels = number(conv.weight[3]),
+                      .rows = number(k * conv.taps()),
+                      .channels = number(c / conv.groups),
                       .padded = number(padded_c / conv.groups),
-                      .more = number((padded_k - k) * kernel)};
+                      .more = number((padded_k - k) * conv.taps())};
   LibraryProduct product;
-  product.units = conv.x.n();
+  product.units = conv.n;
   product.unit = unit;
   product.a = grad_input ? out : x;
   product.b = kind == ConvKind::grad_weight ? out : weight;
   product.out = forward ? out : grad_input ? x : weight;
   if (forward && node.in.size() > 2) product.bias = node.in[2];
   product.find = [=, u = unit.unit](int64_t count, Written written, size_t limit, std::string* why_not) {
-    const ConvShape shape{count,         conv.x.h(),     conv.x.w(),     padded_c,
-                          padded_k,      kernel_h,       kernel_w,       conv.stride_h,
-                          conv.stride_w, conv.padding_h, conv.padding_w, conv.groups};
+    ConvExtents shape = conv;
+    shape.n = count;
+    shape.c = padded_c;
+    shape.out_c = padded_k;
     return Plan{ConvPlan::find(kind, shape, u, {written}, limit, why_not), nullptr};
   };
   return product;
-}
-
-template <ConvKind kind>
-LibraryProduct convolution(const Problem& problem, const UnitChoice& unit) {
-  return convolve(problem, unit, kind);
 }
 
 template <Describe describe>
@@ -302,9 +270,9 @@ std::vector<KernelDef> library_kernels() {
       kernel<conv_as_matrix>("conv2d", "cublaslt"),
       kernel<conv_grad_input_as_matrix>("conv2d_grad_input", "cublaslt"),
       kernel<conv_grad_weight_as_matrix>("conv2d_grad_weight", "cublaslt"),
-      kernel<convolution<ConvKind::forward>>("conv2d", "cudnn"),
-      kernel<convolution<ConvKind::grad_input>>("conv2d_grad_input", "cudnn"),
-      kernel<convolution<ConvKind::grad_weight>>("conv2d_grad_weight", "cudnn"),
+      kernel<convolve>("conv2d", "cudnn"),
+      kernel<convolve>("conv2d_grad_input", "cudnn"),
+      kernel<convolve>("conv2d_grad_weight", "cudnn"),
       kernel<linear>("linear", "cublaslt"),
       kernel<linear_grad_input>("linear_grad_input", "cublaslt"),
       kernel<linear_grad_weight>("linear_grad_weight", "cublaslt"),

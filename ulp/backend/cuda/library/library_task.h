@@ -32,7 +32,7 @@ struct Matrix {
   uint64_t padded = 1;    // elements of a row in the array; a multiple of 4
   // Rows of zeros after the last; of a result, rows that are ignored.
   uint64_t more = 0;
-  std::optional<Window> window = {};  // im2col: rows are gathered from images
+  std::optional<ConvExtents32> window = {};  // im2col: rows are gathered from images
 };
 
 // What a library runs for a number of units.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ulp/backend/conv_node.h"
 #include "ulp/backend/cuda/access/operands.h"
 #include "ulp/backend/cuda/kernels.h"
 
@@ -107,32 +108,14 @@ class ConvTask : public ProductTask {
   using ProductTask::ProductTask;
 
  protected:
-  PlainConv conv(const Shape& x, const Shape& weight, const Shape& out) const {
-    const auto integer = [&](std::string_view name) { return node().attrs.integer(name); };
-    return {x.n(),
-            x.h(),
-            x.w(),
-            x.c(),
-            out.h(),
-            out.w(),
-            out.c(),
-            weight[1],
-            weight[2],
-            weight[3],
-            integer("stride_h"),
-            integer("stride_w"),
-            integer("padding_h"),
-            integer("padding_w"),
-            out.c() / integer("groups")};
-  }
+  ConvExtents conv() const { return conv_extents(graph(), node()); }
 };
 
 class ForwardTask : public ConvTask {
  public:
   using ConvTask::ConvTask;
   void launch_on(const RunContext& context, const Arrays& arrays) override {
-    plain_conv(conv(in_shape(0), in_shape(1), out_shape()), rule(), arrays.real(0), arrays.real(1),
-               bias(arrays), arrays.result(), context.stream);
+    plain_conv(conv(), rule(), arrays.real(0), arrays.real(1), bias(arrays), arrays.result(), context.stream);
   }
 };
 
@@ -140,8 +123,7 @@ class GradInputTask : public ConvTask {
  public:
   using ConvTask::ConvTask;
   void launch_on(const RunContext& context, const Arrays& arrays) override {
-    plain_conv_grad_input(conv(out_shape(), in_shape(1), in_shape(0)), rule(), arrays.real(0), arrays.real(1),
-                          arrays.result(), context.stream);
+    plain_conv_grad_input(conv(), rule(), arrays.real(0), arrays.real(1), arrays.result(), context.stream);
   }
 };
 
@@ -151,8 +133,8 @@ class GradWeightTask : public ConvTask {
     cut(elements_of(out_shape()), rows_of(in_shape(1)));
   }
   void launch_on(const RunContext& context, const Arrays& arrays) override {
-    plain_conv_grad_weight(conv(in_shape(0), out_shape(), in_shape(1)), rule(), parts(context),
-                           arrays.real(0), arrays.real(1), arrays.result(), context.stream);
+    plain_conv_grad_weight(conv(), rule(), parts(context), arrays.real(0), arrays.real(1), arrays.result(),
+                           context.stream);
   }
 };
 

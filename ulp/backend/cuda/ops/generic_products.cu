@@ -67,21 +67,21 @@ __global__ void multiply(PlainProduct d, QuickCodec codec, Parts parts, const fl
 }
 
 template <typename Sum>
-__global__ void conv_forward(PlainConv d, QuickCodec codec, const float* x, const float* weight,
+__global__ void conv_forward(GroupedConv<int64_t> d, QuickCodec codec, const float* x, const float* weight,
                              const float* bias, float* out) {
-  for (int64_t at = first_item(); at < d.n * d.oh * d.ow * d.oc; at += item_step()) {
-    const int64_t o = at % d.oc, ox = at / d.oc % d.ow, oy = at / d.oc / d.ow % d.oh;
-    const int64_t image = at / d.oc / d.ow / d.oh, first_channel = o / d.group_out * d.ic;
+  for (int64_t at = first_item(); at < d.n * d.out_h * d.out_w * d.out_c; at += item_step()) {
+    const int64_t o = at % d.out_c, ox = at / d.out_c % d.out_w, oy = at / d.out_c / d.out_w % d.out_h;
+    const int64_t image = at / d.out_c / d.out_w / d.out_h, first_channel = d.first_channel(o);
     Sum sum(codec);
-    for (int64_t ky = 0; ky < d.kh; ++ky) {
+    for (int64_t ky = 0; ky < d.kernel_h; ++ky) {
       const int64_t iy = oy * d.stride_h - d.padding_h + ky;
       if (iy < 0 || iy >= d.h) continue;
-      for (int64_t kx = 0; kx < d.kw; ++kx) {
+      for (int64_t kx = 0; kx < d.kernel_w; ++kx) {
         const int64_t ix = ox * d.stride_w - d.padding_w + kx;
         if (ix < 0 || ix >= d.w) continue;
         const float* pixel = x + ((image * d.h + iy) * d.w + ix) * d.c + first_channel;
-        const float* tap = weight + ((o * d.kh + ky) * d.kw + kx) * d.ic;
-        for (int64_t i = 0; i < d.ic; ++i) sum.add(pixel[i], tap[i]);
+        const float* tap = weight + ((o * d.kernel_h + ky) * d.kernel_w + kx) * d.group_c;
+        for (int64_t i = 0; i < d.group_c; ++i) sum.add(pixel[i], tap[i]);
       }
     }
     if (bias != nullptr) sum.add(bias[o]);
@@ -91,22 +91,22 @@ __global__ void conv_forward(PlainConv d, QuickCodec codec, const float* x, cons
 
 // A pixel receives from every output whose kernel covered it.
 template <typename Sum>
-__global__ void conv_grad_input(PlainConv d, QuickCodec codec, const float* dout, const float* weight,
-                                float* dx) {
+__global__ void conv_grad_input(GroupedConv<int64_t> d, QuickCodec codec, const float* dout,
+                                const float* weight, float* dx) {
   for (int64_t at = first_item(); at < d.n * d.h * d.w * d.c; at += item_step()) {
     const int64_t channel = at % d.c, ix = at / d.c % d.w, iy = at / d.c / d.w % d.h;
     const int64_t image = at / d.c / d.w / d.h;
-    const int64_t i = channel % d.ic, first_out = channel / d.ic * d.group_out;
+    const int64_t i = channel % d.group_c, first_out = channel / d.group_c * d.group_out;
     Sum sum(codec);
-    for (int64_t ky = 0; ky < d.kh; ++ky) {
+    for (int64_t ky = 0; ky < d.kernel_h; ++ky) {
       const int64_t y = iy + d.padding_h - ky;
-      if (y < 0 || y % d.stride_h != 0 || y / d.stride_h >= d.oh) continue;
-      for (int64_t kx = 0; kx < d.kw; ++kx) {
+      if (y < 0 || y % d.stride_h != 0 || y / d.stride_h >= d.out_h) continue;
+      for (int64_t kx = 0; kx < d.kernel_w; ++kx) {
         const int64_t x = ix + d.padding_w - kx;
-        if (x < 0 || x % d.stride_w != 0 || x / d.stride_w >= d.ow) continue;
-        const float* pixel = dout + ((image * d.oh + y / d.stride_h) * d.ow + x / d.stride_w) * d.oc;
+        if (x < 0 || x % d.stride_w != 0 || x / d.stride_w >= d.out_w) continue;
+        const float* pixel = dout + ((image * d.out_h + y / d.stride_h) * d.out_w + x / d.stride_w) * d.out_c;
         for (int64_t o = first_out; o < first_out + d.group_out; ++o) {
-          sum.add(pixel[o], weight[((o * d.kh + ky) * d.kw + kx) * d.ic + i]);
+          sum.add(pixel[o], weight[((o * d.kernel_h + ky) * d.kernel_w + kx) * d.group_c + i]);
         }
       }
     }
@@ -116,24 +116,25 @@ __global__ void conv_grad_input(PlainConv d, QuickCodec codec, const float* dout
 
 // Parts are ranges of the batch's rows.
 template <typename Sum>
-__global__ void conv_grad_weight(PlainConv d, QuickCodec codec, Parts parts, const float* x,
+__global__ void conv_grad_weight(GroupedConv<int64_t> d, QuickCodec codec, Parts parts, const float* x,
                                  const float* dout, float* dweight) {
-  const int64_t sums = d.oc * d.kh * d.kw * d.ic, rows = d.n * d.oh;
+  const int64_t sums = d.out_c * d.kernel_h * d.kernel_w * d.group_c, rows = d.n * d.out_h;
   const int64_t piece = (rows + parts.count - 1) / parts.count;
   for (int64_t item = first_item(); item < sums * parts.count; item += item_step()) {
     const int64_t part = item / sums, element = item % sums;
-    const int64_t i = element % d.ic, kx = element / d.ic % d.kw, ky = element / d.ic / d.kw % d.kh;
-    const int64_t o = element / d.ic / d.kw / d.kh, channel = o / d.group_out * d.ic + i;
+    const int64_t i = element % d.group_c, kx = element / d.group_c % d.kernel_w,
+                  ky = element / d.group_c / d.kernel_w % d.kernel_h;
+    const int64_t o = element / d.group_c / d.kernel_w / d.kernel_h, channel = d.first_channel(o) + i;
     const int64_t end = (part + 1) * piece < rows ? (part + 1) * piece : rows;
     Sum sum(codec);
     for (int64_t row = part * piece; row < end; ++row) {
-      const int64_t iy = row % d.oh * d.stride_h - d.padding_h + ky;
+      const int64_t iy = row % d.out_h * d.stride_h - d.padding_h + ky;
       if (iy < 0 || iy >= d.h) continue;
-      const float* pixels = x + (row / d.oh * d.h + iy) * d.w * d.c + channel;
-      for (int64_t ox = 0; ox < d.ow; ++ox) {
+      const float* pixels = x + (row / d.out_h * d.h + iy) * d.w * d.c + channel;
+      for (int64_t ox = 0; ox < d.out_w; ++ox) {
         const int64_t ix = ox * d.stride_w - d.padding_w + kx;
         if (ix < 0 || ix >= d.w) continue;
-        sum.add(pixels[ix * d.c], dout[(row * d.ow + ox) * d.oc + o]);
+        sum.add(pixels[ix * d.c], dout[(row * d.out_w + ox) * d.out_c + o]);
       }
     }
     finish(sum, parts, item, element, dweight);
@@ -230,24 +231,25 @@ void plain_product(const PlainProduct& product, const SumRule& rule, const Parts
   if (parts.count > 1) launch(join_parts, grid_for(sums), stream, parts, sums, out);
 }
 
-void plain_conv(const PlainConv& conv, const SumRule& rule, const float* x, const float* weight,
+void plain_conv(const ConvExtents& conv, const SumRule& rule, const float* x, const float* weight,
                 const float* bias, float* out, Stream stream) {
   launch(rule.narrow ? conv_forward<NarrowSum> : conv_forward<WideSum>,
-         grid_for(conv.n * conv.oh * conv.ow * conv.oc), stream, conv, rule.accumulator, x, weight, bias,
-         out);
+         grid_for(static_cast<int64_t>(conv.out_elements())), stream, GroupedConv(conv), rule.accumulator, x,
+         weight, bias, out);
 }
 
-void plain_conv_grad_input(const PlainConv& conv, const SumRule& rule, const float* dout, const float* weight,
-                           float* dx, Stream stream) {
+void plain_conv_grad_input(const ConvExtents& conv, const SumRule& rule, const float* dout,
+                           const float* weight, float* dx, Stream stream) {
   launch(rule.narrow ? conv_grad_input<NarrowSum> : conv_grad_input<WideSum>,
-         grid_for(conv.n * conv.h * conv.w * conv.c), stream, conv, rule.accumulator, dout, weight, dx);
+         grid_for(static_cast<int64_t>(conv.x_elements())), stream, GroupedConv(conv), rule.accumulator, dout,
+         weight, dx);
 }
 
-void plain_conv_grad_weight(const PlainConv& conv, const SumRule& rule, const Parts& parts, const float* x,
+void plain_conv_grad_weight(const ConvExtents& conv, const SumRule& rule, const Parts& parts, const float* x,
                             const float* dout, float* dweight, Stream stream) {
-  const int64_t sums = conv.oc * conv.kh * conv.kw * conv.ic;
+  const auto sums = static_cast<int64_t>(conv.weight_elements());
   launch(rule.narrow ? conv_grad_weight<NarrowSum> : conv_grad_weight<WideSum>, grid_for(sums * parts.count),
-         stream, conv, rule.accumulator, parts, x, dout, dweight);
+         stream, GroupedConv(conv), rule.accumulator, parts, x, dout, dweight);
   if (parts.count > 1) launch(join_parts, grid_for(sums), stream, parts, sums, dweight);
 }
 

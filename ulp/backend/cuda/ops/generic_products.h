@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "ulp/backend/conv_extents.h"
 #include "ulp/numeric/quick.h"
 #include "ulp/tensor/device.h"
 
@@ -33,19 +34,11 @@ struct PlainProduct {
 void plain_product(const PlainProduct& product, const SumRule& rule, const Parts& parts, const float* a,
                    const float* b, const float* bias, float* out, Stream stream);
 
-// The extents of a convolution, named alike in forward and in both gradients.
-struct PlainConv {
-  int64_t n, h, w, c;  // input
-  int64_t oh, ow, oc;  // output
-  int64_t kh, kw, ic;  // of the kernel; input channels of a group
-  int64_t stride_h, stride_w, padding_h, padding_w;
-  int64_t group_out;  // output channels of a group
-};
-void plain_conv(const PlainConv& conv, const SumRule& rule, const float* x, const float* weight,
+void plain_conv(const ConvExtents& conv, const SumRule& rule, const float* x, const float* weight,
                 const float* bias, float* out, Stream stream);
-void plain_conv_grad_input(const PlainConv& conv, const SumRule& rule, const float* dout, const float* weight,
-                           float* dx, Stream stream);
-void plain_conv_grad_weight(const PlainConv& conv, const SumRule& rule, const Parts& parts, const float* x,
+void plain_conv_grad_input(const ConvExtents& conv, const SumRule& rule, const float* dout,
+                           const float* weight, float* dx, Stream stream);
+void plain_conv_grad_weight(const ConvExtents& conv, const SumRule& rule, const Parts& parts, const float* x,
                             const float* dout, float* dweight, Stream stream);
 
 // Rows of a table. An index outside of it, which a device cannot report, gives NaN.

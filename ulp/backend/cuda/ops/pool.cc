@@ -1,6 +1,7 @@
 // Tasks for pool.h.
 #include "ulp/backend/cuda/ops/pool.h"
 
+#include "ulp/backend/conv_node.h"
 #include "ulp/backend/cuda/access/decode_around.h"
 #include "ulp/backend/cuda/kernels.h"
 
@@ -9,58 +10,48 @@ namespace {
 
 uint32_t number(int64_t n) { return static_cast<uint32_t>(n); }
 
-PoolShape pool_shape(const Node& node, const Shape& x, const Shape& out) {
-  const auto attribute = [&](std::string_view name) { return number(node.attrs.integer(name)); };
-  return {number(x.h()),         number(x.w()),          number(x.c()),         number(out.h()),
-          number(out.w()),       attribute("kernel_h"),  attribute("kernel_w"), attribute("stride_h"),
-          attribute("stride_w"), attribute("padding_h"), attribute("padding_w")};
-}
-
-class MaxPoolTask : public DecodeAroundTask {
+// Pools with their extents.
+class PoolTask : public DecodeAroundTask {
  public:
-  explicit MaxPoolTask(const Problem& problem)
-      : DecodeAroundTask(problem),
-        shape_(pool_shape(problem.root(), problem.shape(problem.root().in[0]),
-                          problem.shape(problem.root().out[0]))) {}
+  explicit PoolTask(const Problem& problem)
+      : DecodeAroundTask(problem), shape_(pool_extents(problem.graph(), problem.root()).as<uint32_t>()) {}
+
+ protected:
+  const ConvExtents32 shape_;
+};
+
+class MaxPoolTask : public PoolTask {
+ public:
+  using PoolTask::PoolTask;
 
  private:
   void launch_on(const RunContext& context, const Views& views) override {
     max_pool(shape_, views.in[0], views.out[0], views.out[1].stored.codes, context.state, context.stream);
   }
-  PoolShape shape_;
 };
 
-class MaxPoolGradTask : public DecodeAroundTask {
+class MaxPoolGradTask : public PoolTask {
  public:
-  explicit MaxPoolGradTask(const Problem& problem)
-      : DecodeAroundTask(problem),
-        shape_(pool_shape(problem.root(), problem.shape(problem.root().out[0]),
-                          problem.shape(problem.root().in[0]))) {}
+  using PoolTask::PoolTask;
 
  private:
   void launch_on(const RunContext& context, const Views& views) override {
     max_pool_grad(shape_, views.in[0], views.in[1].codes, views.out[0], context.state, context.stream);
   }
-  PoolShape shape_;
 };
 
-// Forward reads the image; backward writes it.
-template <auto function, bool forward>
-class AveragePoolTask : public DecodeAroundTask {
+template <auto function>
+class AveragePoolTask : public PoolTask {
  public:
-  explicit AveragePoolTask(const Problem& problem) : DecodeAroundTask(problem) {
-    const Node& node = problem.root();
-    const Shape &in = problem.shape(node.in[0]), &out = problem.shape(node.out[0]);
-    shape_ = forward ? pool_shape(node, in, out) : pool_shape(node, out, in);
-  }
+  using PoolTask::PoolTask;
 
  private:
   void launch_on(const RunContext& context, const Views& views) override {
     function(shape_, views.in[0], views.out[0], context.state, context.stream);
   }
-  PoolShape shape_;
 };
 
+// Forward reads the image; backward writes it.
 template <auto function, bool forward>
 class GlobalAverageTask : public DecodeAroundTask {
  public:
@@ -89,8 +80,8 @@ std::span<const KernelDef> pool_kernels() {
   static constexpr KernelDef kKernels[] = {
       pool<MaxPoolTask>("max_pool"),
       pool<MaxPoolGradTask>("max_pool_grad"),
-      pool<AveragePoolTask<avg_pool, true>>("avg_pool"),
-      pool<AveragePoolTask<avg_pool_grad, false>>("avg_pool_grad"),
+      pool<AveragePoolTask<avg_pool>>("avg_pool"),
+      pool<AveragePoolTask<avg_pool_grad>>("avg_pool_grad"),
       pool<GlobalAverageTask<global_average, true>>("global_average"),
       pool<GlobalAverageTask<global_average_grad, false>>("global_average_grad"),
   };

@@ -34,17 +34,17 @@ __device__ inline Span covering(int place, int kernel, int stride, int windows) 
 
 // Calls visit(image element, place in the window) for the image elements in a window, in order.
 template <typename Visit>
-__device__ inline void for_window(const PoolShape& d, uint64_t out, Visit visit) {
-  const Spot o = spot_of(out, d.oh, d.ow, d.c);
+__device__ inline void for_window(const ConvExtents32& d, uint64_t out, Visit visit) {
+  const Spot o = spot_of(out, d.out_h, d.out_w, d.c);
   const int y = o.y * static_cast<int>(d.stride_h) - static_cast<int>(d.padding_h);
   const int x = o.x * static_cast<int>(d.stride_w) - static_cast<int>(d.padding_w);
-  const Span rows = inside(y, static_cast<int>(d.kh), static_cast<int>(d.h));
-  const Span columns = inside(x, static_cast<int>(d.kw), static_cast<int>(d.w));
+  const Span rows = inside(y, static_cast<int>(d.kernel_h), static_cast<int>(d.h));
+  const Span columns = inside(x, static_cast<int>(d.kernel_w), static_cast<int>(d.w));
   for (int ky = rows.first; ky < rows.last; ++ky) {
     const uint64_t row = (o.image * d.h + static_cast<uint32_t>(y + ky)) * d.w;
     for (int kx = columns.first; kx < columns.last; ++kx) {
       visit((row + static_cast<uint32_t>(x + kx)) * d.c + o.channel,
-            static_cast<uint32_t>(ky) * d.kw + static_cast<uint32_t>(kx));
+            static_cast<uint32_t>(ky) * d.kernel_w + static_cast<uint32_t>(kx));
     }
   }
 }
@@ -52,19 +52,20 @@ __device__ inline void for_window(const PoolShape& d, uint64_t out, Visit visit)
 // Calls visit(output element, place in its window) for the windows that contain an image element,
 // in order.
 template <typename Visit>
-__device__ inline void for_covering(const PoolShape& d, uint64_t in, Visit visit) {
+__device__ inline void for_covering(const ConvExtents32& d, uint64_t in, Visit visit) {
   const Spot i = spot_of(in, d.h, d.w, d.c);
   const int y = i.y + static_cast<int>(d.padding_h), x = i.x + static_cast<int>(d.padding_w);
-  const Span rows = covering(y, static_cast<int>(d.kh), static_cast<int>(d.stride_h), static_cast<int>(d.oh));
+  const Span rows =
+      covering(y, static_cast<int>(d.kernel_h), static_cast<int>(d.stride_h), static_cast<int>(d.out_h));
   const Span columns =
-      covering(x, static_cast<int>(d.kw), static_cast<int>(d.stride_w), static_cast<int>(d.ow));
+      covering(x, static_cast<int>(d.kernel_w), static_cast<int>(d.stride_w), static_cast<int>(d.out_w));
   for (int oy = rows.first; oy < rows.last; ++oy) {
-    const uint64_t row = (i.image * d.oh + static_cast<uint32_t>(oy)) * d.ow;
+    const uint64_t row = (i.image * d.out_h + static_cast<uint32_t>(oy)) * d.out_w;
     const int ky = y - oy * static_cast<int>(d.stride_h);
     for (int ox = columns.first; ox < columns.last; ++ox) {
       const int kx = x - ox * static_cast<int>(d.stride_w);
       visit((row + static_cast<uint32_t>(ox)) * d.c + i.channel,
-            static_cast<uint32_t>(ky) * d.kw + static_cast<uint32_t>(kx));
+            static_cast<uint32_t>(ky) * d.kernel_w + static_cast<uint32_t>(kx));
     }
   }
 }
@@ -73,7 +74,7 @@ __device__ inline bool is_nan(float x) { return (float_bits(x) & 0x7FFFFFFFu) > 
 
 // The maximum for `width` elements from `at` on, in one row of channels.
 template <int width>
-__device__ inline void largest(const PoolShape& d, const StoredView& x, uint64_t at, float (&best)[width],
+__device__ inline void largest(const ConvExtents32& d, const StoredView& x, uint64_t at, float (&best)[width],
                                uint32_t (&place)[width]) {
   bool any = false;
   for_window(d, at, [&](uint64_t element, uint32_t k) {
@@ -91,7 +92,7 @@ __device__ inline void largest(const PoolShape& d, const StoredView& x, uint64_t
 }
 
 struct MaxGrad {
-  PoolShape d;
+  ConvExtents32 d;
   StoredView dout;
   const uint8_t* index;
   template <int width>
@@ -112,37 +113,27 @@ struct MaxGrad {
   }
 };
 
+// The average of windows, or its gradient (`back`).
+template <bool back>
 struct Average {
-  PoolShape d;
-  StoredView x;
+  ConvExtents32 d;
+  StoredView in;
   template <int width>
   __device__ void make(uint64_t at, float (&mean)[width]) const {
-    for_window(d, at, [&](uint64_t element, uint32_t) {
+    const auto add = [&](uint64_t element, uint32_t) {
       float here[width];
-      load_some<width>(x, element, here);
+      load_some<width>(in, element, here);
 #pragma unroll
       for (int i = 0; i < width; ++i) mean[i] += here[i];
-    });
-    const auto size = static_cast<float>(d.kh * d.kw);
+    };
+    if constexpr (back) {
+      for_covering(d, at, add);
+    } else {
+      for_window(d, at, add);
+    }
+    const auto size = static_cast<float>(d.taps());
 #pragma unroll
     for (int i = 0; i < width; ++i) mean[i] = settle_nan(mean[i] / size);
-  }
-};
-
-struct AverageGrad {
-  PoolShape d;
-  StoredView dout;
-  template <int width>
-  __device__ void make(uint64_t at, float (&dx)[width]) const {
-    for_covering(d, at, [&](uint64_t element, uint32_t) {
-      float grad[width];
-      load_some<width>(dout, element, grad);
-#pragma unroll
-      for (int i = 0; i < width; ++i) dx[i] += grad[i];
-    });
-    const auto size = static_cast<float>(d.kh * d.kw);
-#pragma unroll
-    for (int i = 0; i < width; ++i) dx[i] = settle_nan(dx[i] / size);
   }
 };
 
@@ -161,7 +152,7 @@ struct GlobalGrad {
 
 // `whole`: channels are a multiple of eight, so that a group lies within a pixel.
 template <bool whole>
-__global__ void max_pool_groups(PoolShape d, StoredView x, WriteView out, uint8_t* index,
+__global__ void max_pool_groups(ConvExtents32 d, StoredView x, WriteView out, uint8_t* index,
                                 const StepState* state) {
   RangeCount seen;
   for (uint64_t g = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; g < groups_of(out.stored.elements);
@@ -377,8 +368,9 @@ bool spread_quickly(uint32_t pixels, uint32_t channels, const StoredView& dout, 
 }
 
 // One window that is the whole image.
-bool is_global(const PoolShape& d) {
-  return d.oh == 1 && d.ow == 1 && d.kh == d.h && d.kw == d.w && d.padding_h == 0 && d.padding_w == 0;
+bool is_global(const ConvExtents32& d) {
+  return d.out_h == 1 && d.out_w == 1 && d.kernel_h == d.h && d.kernel_w == d.w && d.padding_h == 0 &&
+         d.padding_w == 0;
 }
 
 template <typename Make>
@@ -390,27 +382,27 @@ void launch_groups(const Make& make, uint32_t channels, const WriteView& out, co
 
 }  // namespace
 
-void max_pool(const PoolShape& shape, const StoredView& x, const WriteView& out, uint8_t* index,
+void max_pool(const ConvExtents32& shape, const StoredView& x, const WriteView& out, uint8_t* index,
               const StepState* state, Stream stream) {
   launch(shape.c % kGroup == 0 ? max_pool_groups<true> : max_pool_groups<false>,
          {blocks_for(groups_of(out.stored.elements)), kThreads}, stream, shape, x, out, index, state);
 }
 
-void max_pool_grad(const PoolShape& shape, const StoredView& dout, const uint8_t* index, const WriteView& dx,
-                   const StepState* state, Stream stream) {
+void max_pool_grad(const ConvExtents32& shape, const StoredView& dout, const uint8_t* index,
+                   const WriteView& dx, const StepState* state, Stream stream) {
   launch_groups(MaxGrad{shape, dout, index}, shape.c, dx, state, stream);
 }
 
-void avg_pool(const PoolShape& shape, const StoredView& x, const WriteView& out, const StepState* state,
+void avg_pool(const ConvExtents32& shape, const StoredView& x, const WriteView& out, const StepState* state,
               Stream stream) {
   if (is_global(shape) && average_quickly(shape.h * shape.w, shape.c, x, out, stream)) return;
-  launch_groups(Average{shape, x}, shape.c, out, state, stream);
+  launch_groups(Average<false>{shape, x}, shape.c, out, state, stream);
 }
 
-void avg_pool_grad(const PoolShape& shape, const StoredView& dout, const WriteView& dx,
+void avg_pool_grad(const ConvExtents32& shape, const StoredView& dout, const WriteView& dx,
                    const StepState* state, Stream stream) {
   if (is_global(shape) && spread_quickly(shape.h * shape.w, shape.c, dout, dx, true, stream)) return;
-  launch_groups(AverageGrad{shape, dout}, shape.c, dx, state, stream);
+  launch_groups(Average<true>{shape, dout}, shape.c, dx, state, stream);
 }
 
 void global_average(uint32_t pixels, uint32_t channels, const StoredView& x, const WriteView& out,

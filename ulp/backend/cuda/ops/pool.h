@@ -7,24 +7,19 @@
 
 #include <cstdint>
 
+#include "ulp/backend/conv_extents.h"
 #include "ulp/backend/cuda/access/view.h"
 #include "ulp/tensor/device.h"
 
 namespace ulp::cuda {
 
-// Extents of an image and of its pooled result.
-struct PoolShape {
-  uint32_t h, w, c, oh, ow;
-  uint32_t kh, kw, stride_h, stride_w, padding_h, padding_w;
-};
-
-void max_pool(const PoolShape& shape, const StoredView& x, const WriteView& out, uint8_t* index,
+void max_pool(const ConvExtents32& shape, const StoredView& x, const WriteView& out, uint8_t* index,
               const StepState* state, Stream stream);
-void max_pool_grad(const PoolShape& shape, const StoredView& dout, const uint8_t* index, const WriteView& dx,
-                   const StepState* state, Stream stream);
-void avg_pool(const PoolShape& shape, const StoredView& x, const WriteView& out, const StepState* state,
+void max_pool_grad(const ConvExtents32& shape, const StoredView& dout, const uint8_t* index,
+                   const WriteView& dx, const StepState* state, Stream stream);
+void avg_pool(const ConvExtents32& shape, const StoredView& x, const WriteView& out, const StepState* state,
               Stream stream);
-void avg_pool_grad(const PoolShape& shape, const StoredView& dout, const WriteView& dx,
+void avg_pool_grad(const ConvExtents32& shape, const StoredView& dout, const WriteView& dx,
                    const StepState* state, Stream stream);
 // For images with this many pixels.
 void global_average(uint32_t pixels, uint32_t channels, const StoredView& x, const WriteView& out,
