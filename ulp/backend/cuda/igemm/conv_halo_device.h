@@ -1,6 +1,5 @@
-// Instructions for the kernel of conv_halo.h: those of sm90.h, and wgmma with both operands in
-// shared memory. The host compiler gets stand-ins that locate operands by their descriptors, as the
-// tensor core does.
+// Instructions for the kernel of conv_halo.h: those of sm90.h, and a few more. The host compiler gets
+// stand-ins that locate operands by their descriptors, as the tensor core does.
 #pragma once
 
 #include <cstdint>
@@ -16,48 +15,6 @@
 namespace ulp::cuda {
 
 #if defined(__CUDACC__)
-
-// Adds a (64 rows by 16) times b to d, or overwrites d; both are in shared memory. Asynchronous.
-template <int n>
-struct SharedMma;
-template <>
-struct SharedMma<16> {
-  __device__ static void run(float (&d)[8], uint64_t a, uint64_t b, int adds) {
-    asm volatile(
-        "{.reg .pred p; setp.ne.b32 p, %10, 0; wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 "
-        "{%0,%1,%2,%3,%4,%5,%6,%7}, %8, %9, p, 1, 1, 0, 0;}"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
-        : "l"(a), "l"(b), "r"(adds));
-  }
-};
-
-template <>
-struct SharedMma<32> {
-  __device__ static void run(float (&d)[16], uint64_t a, uint64_t b, int adds) {
-    asm volatile(
-        "{.reg .pred p; setp.ne.b32 p, %18, 0; wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
-        "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}, %16, %17, p, 1, 1, 0, 0;}"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-          "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
-        : "l"(a), "l"(b), "r"(adds));
-  }
-};
-
-template <>
-struct SharedMma<64> {
-  __device__ static void run(float (&d)[32], uint64_t a, uint64_t b, int adds) {
-    asm volatile(
-        "{.reg .pred p; setp.ne.b32 p, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-        "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%"
-        "27,%28,%29,%30,%31}, %32, %33, p, 1, 1, 0, 0;}"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-          "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]),
-          "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]),
-          "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]),
-          "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-        : "l"(a), "l"(b), "r"(adds));
-  }
-};
 
 // Makes the compiler read these registers after this point, not while products are in flight.
 template <int n>
