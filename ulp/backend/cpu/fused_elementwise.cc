@@ -6,8 +6,8 @@
 
 #include "ulp/backend/cpu/program.h"
 #include "ulp/backend/cpu/reduction.h"
+#include "ulp/backend/fusable.h"
 #include "ulp/base/parallel.h"
-#include "ulp/graph/ops/elementwise_table.h"
 
 namespace ulp {
 namespace {
@@ -58,11 +58,8 @@ std::span<const KernelDef> fused_elementwise_kernels() {
     const auto add = [&](std::string_view op) {
       made.push_back({op, "fused", why_not, make_one<FusedTask>, true});
     };
-    elementwise::Activations::for_each([&]<typename Op>(Op) { add(Op::kName), add(Op::kGradName); });
-    elementwise::Binaries::for_each([&]<typename Op>(Op) { add(Op::kName); });
-    for (const std::string_view op :
-         {"dropout", "dropout_grad", "sum", "copy", "seed", "batch_norm", "batch_norm_grad"})
-      add(op);
+    elementwise::for_each_fusable(add);
+    add("copy");
     const auto reductions = reduction_kernels();
     made.insert(made.end(), reductions.begin(), reductions.end());
     return made;

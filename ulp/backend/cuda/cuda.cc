@@ -9,13 +9,10 @@ namespace ulp {
 
 const Backend& cuda_backend() {
   static const Backend backend = [] {
-    Backend made{"cuda", cuda::all_kernels(), true};
+    Backend made = cuda::backend_named("cuda");
     made.device = &cuda::gpu();
     made.make_found_inf = cuda::make_found_inf;
     made.fill_batch = cuda::fill_batch;
-    made.merges = true;
-    made.make_preparation = cuda::make_preparation;
-    made.make_merged = cuda::make_merged;
     return made;
   }();
   return backend;

@@ -1,4 +1,4 @@
-// The kernels of this folder by family. all_kernels() lists them best first for each operator.
+// The kernels of this folder by family. backend_named() lists them best first for each operator.
 // ulp/backend/emulated compiles them for the CPU too.
 #pragma once
 
@@ -29,7 +29,7 @@ std::unique_ptr<Task> make_preparation(std::span<Task* const> tasks);
 // A batch norm's reduction and the pass that uses it in one launch (Backend::make_merged).
 std::unique_ptr<Task> make_merged(Task& first, Task& second);
 
-// All of these and the libraries' (library.h); needs a GPU.
-std::vector<KernelDef> all_kernels();
+// A backend with all of these and the libraries' (library.h), without its device.
+Backend backend_named(std::string_view name);
 
 }  // namespace ulp::cuda

@@ -5,13 +5,7 @@
 namespace ulp {
 
 const Backend& emulated_backend() {
-  static const Backend backend = [] {
-    Backend made{"emulated", cuda::all_kernels(), true};
-    made.merges = true;
-    made.make_preparation = cuda::make_preparation;
-    made.make_merged = cuda::make_merged;
-    return made;
-  }();
+  static const Backend backend = cuda::backend_named("emulated");
   return backend;
 }
 

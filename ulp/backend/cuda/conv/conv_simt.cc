@@ -16,7 +16,7 @@
 #include "ulp/backend/cuda/kernels.h"
 #include "ulp/backend/cuda/library/tensor_cores.h"
 #include "ulp/backend/cuda/runtime/processors.h"
-#include "ulp/base/error.h"
+#include "ulp/backend/described.h"
 
 namespace ulp::cuda {
 namespace {
@@ -203,17 +203,7 @@ class ConvSimtTask : public Task {
 
 template <ConvKind kind>
 constexpr KernelDef kernel(std::string_view op) {
-  return {op, "conv_simt",
-          [](const Problem& problem) {
-            Described made;
-            return describe<kind>(problem, made);
-          },
-          [](const Problem& problem) -> std::unique_ptr<Task> {
-            Described made;
-            if (const std::string why = describe<kind>(problem, made); !why.empty())
-              fail("cuda", "{}: {}", problem.root().name, why);
-            return std::make_unique<ConvSimtTask<kind>>(problem, made);
-          }};
+  return described<ConvSimtTask<kind>, describe<kind>, Described>(op, "conv_simt");
 }
 
 }  // namespace

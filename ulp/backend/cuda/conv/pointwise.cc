@@ -13,7 +13,7 @@
 #include "ulp/backend/cuda/igemm/conv_wgrad.h"
 #include "ulp/backend/cuda/kernels.h"
 #include "ulp/backend/cuda/library/tensor_cores.h"
-#include "ulp/base/error.h"
+#include "ulp/backend/described.h"
 
 namespace ulp::cuda {
 namespace {
@@ -164,18 +164,6 @@ class PointTask : public Task {
   std::string note_;
 };
 
-std::string why_not(const Problem& problem) {
-  Described made;
-  return describe(problem, made);
-}
-
-std::unique_ptr<Task> make(const Problem& problem) {
-  Described made;
-  if (const std::string why = describe(problem, made); !why.empty())
-    fail("cuda", "{}: {}", problem.root().name, why);
-  return std::make_unique<PointTask>(problem, made);
-}
-
 // ---- gradients of weights ----
 
 std::string describe_grad(const Problem& problem, PointGradCall& made) {
@@ -233,18 +221,6 @@ class PointGradTask : public Task {
   size_t parts_ = 0;
   std::string note_;
 };
-
-std::string why_not_grad(const Problem& problem) {
-  PointGradCall made;
-  return describe_grad(problem, made);
-}
-
-std::unique_ptr<Task> make_grad(const Problem& problem) {
-  PointGradCall made;
-  if (const std::string why = describe_grad(problem, made); !why.empty())
-    fail("cuda", "{}: {}", problem.root().name, why);
-  return std::make_unique<PointGradTask>(problem, made);
-}
 
 }  // namespace
 
@@ -334,9 +310,9 @@ PointGradTiling make_point_grad_tiling(uint32_t pixels, uint32_t in_c, uint32_t 
 
 std::span<const KernelDef> pointwise_kernels() {
   static constexpr KernelDef kKernels[] = {
-      {"conv2d", "pointwise", why_not, make},
-      {"conv2d_grad_input", "pointwise", why_not, make},
-      {"conv2d_grad_weight", "pointwise", why_not_grad, make_grad},
+      described<PointTask, describe, Described>("conv2d", "pointwise"),
+      described<PointTask, describe, Described>("conv2d_grad_input", "pointwise"),
+      described<PointGradTask, describe_grad, PointGradCall>("conv2d_grad_weight", "pointwise"),
   };
   return kKernels;
 }

@@ -12,6 +12,7 @@
 #include "ulp/backend/cuda/batchnorm/batchnorm_grid.h"
 #include "ulp/backend/cuda/kernels.h"
 #include "ulp/backend/elementwise.h"
+#include "ulp/backend/fusable.h"
 #include "ulp/graph/ops/activation.h"
 #include "ulp/graph/ops/arithmetic.h"
 #include "ulp/graph/ops/norm.h"
@@ -381,14 +382,9 @@ std::unique_ptr<Task> make_merged(Task& first, Task& second) {
 std::span<const KernelDef> fused_elementwise_kernels() {
   static const std::vector<KernelDef> kernels = [] {
     std::vector<KernelDef> made;
-    const auto add = [&](std::string_view op) {
+    elementwise::for_each_fusable([&](std::string_view op) {
       made.push_back({op, "fused", why_not, make_one<FusedTask>, true});
-    };
-    elementwise::Activations::for_each([&]<typename Op>(Op) { add(Op::kName), add(Op::kGradName); });
-    elementwise::Binaries::for_each([&]<typename Op>(Op) { add(Op::kName); });
-    for (const std::string_view op :
-         {"dropout", "dropout_grad", "sum", "seed", "batch_norm", "batch_norm_grad"})
-      add(op);
+    });
     made.push_back({"copy", "fused", why_not, make_copy, true});
     for (const std::string_view op : {"batch_stats", "batch_norm_sums"}) {
       made.push_back({op, "fused", why_not, make_one<FusedTask>});

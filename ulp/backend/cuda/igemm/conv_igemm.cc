@@ -14,7 +14,7 @@
 #include "ulp/backend/cuda/igemm/conv_tiling.h"
 #include "ulp/backend/cuda/kernels.h"
 #include "ulp/backend/cuda/library/tensor_cores.h"
-#include "ulp/base/error.h"
+#include "ulp/backend/described.h"
 #include "ulp/graph/ops/move.h"
 
 namespace ulp::cuda {
@@ -399,18 +399,6 @@ class PreparationTask : public Task {
   std::vector<const IgemmTask*> tasks_;
 };
 
-std::string why_not(const Problem& problem) {
-  Described made;
-  return describe(problem, made);
-}
-
-std::unique_ptr<Task> make(const Problem& problem) {
-  Described made;
-  if (const std::string why = describe(problem, made); !why.empty())
-    fail("cuda", "{}: {}", problem.root().name, why);
-  return std::make_unique<IgemmTask>(problem, made);
-}
-
 }  // namespace
 
 std::unique_ptr<Task> make_preparation(std::span<Task* const> tasks) {
@@ -419,8 +407,8 @@ std::unique_ptr<Task> make_preparation(std::span<Task* const> tasks) {
 
 std::span<const KernelDef> conv_igemm_kernels() {
   static constexpr KernelDef kKernels[] = {
-      {"conv2d", "conv_igemm", why_not, make},
-      {"conv2d_grad_input", "conv_igemm", why_not, make},
+      described<IgemmTask, describe, Described>("conv2d", "conv_igemm"),
+      described<IgemmTask, describe, Described>("conv2d_grad_input", "conv_igemm"),
   };
   return kKernels;
 }

@@ -12,7 +12,7 @@
 #include "ulp/backend/cuda/igemm/conv_tiling.h"
 #include "ulp/backend/cuda/kernels.h"
 #include "ulp/backend/cuda/library/tensor_cores.h"
-#include "ulp/base/error.h"
+#include "ulp/backend/described.h"
 
 namespace ulp::cuda {
 namespace {
@@ -76,7 +76,14 @@ std::string choose_operands(const Operand& in, const Operand& out, GradCall& mad
   return why.empty() ? why_not_normal(*in.format(), *out.format()) : why;
 }
 
-std::string describe(const Problem& problem, GradCall& made, std::optional<Gathered>& few) {
+struct Described {
+  GradCall call;
+  std::optional<Gathered> few;
+};
+
+std::string describe(const Problem& problem, Described& all) {
+  GradCall& made = all.call;
+  std::optional<Gathered>& few = all.few;
   if (std::string why = takes_one_node(problem); !why.empty()) return why;
   if (problem.plan.options.accumulator) return "it adds up in fp32 alone";
   if (!problem.plan.options.tensor_core) return "tensor cores are off";
@@ -112,9 +119,9 @@ std::string describe(const Problem& problem, GradCall& made, std::optional<Gathe
 
 class GradTask : public Task {
  public:
-  GradTask(const Problem& problem, const GradCall& made, const std::optional<Gathered>& few)
-      : call_(made),
-        gathered_(few),
+  GradTask(const Problem& problem, const Described& made)
+      : call_(made.call),
+        gathered_(made.few),
         in_(problem, problem.root().in[0]),
         grad_(problem, problem.root().in[1]),
         result_(problem, problem.root(), problem.root().out[0]) {
@@ -168,20 +175,6 @@ class GradTask : public Task {
   size_t parts_ = 0, codes_ = 0, padded_ = 0, convert_ = 0;
   std::string note_;
 };
-
-std::string why_not(const Problem& problem) {
-  GradCall made;
-  std::optional<Gathered> few;
-  return describe(problem, made, few);
-}
-
-std::unique_ptr<Task> make(const Problem& problem) {
-  GradCall made;
-  std::optional<Gathered> few;
-  if (const std::string why = describe(problem, made, few); !why.empty())
-    fail("cuda", "{}: {}", problem.root().name, why);
-  return std::make_unique<GradTask>(problem, made, few);
-}
 
 uint32_t twice(int power) { return (static_cast<uint32_t>(power + 127) << 7) * 0x00010001u; }
 
@@ -300,7 +293,8 @@ void complete(GradCall& call, const QuickCodec& in, const QuickCodec& out) {
 }
 
 std::span<const KernelDef> conv_wgrad_kernels() {
-  static constexpr KernelDef kKernels[] = {{"conv2d_grad_weight", "conv_igemm", why_not, make, false, true}};
+  static constexpr KernelDef kKernels[] = {
+      described<GradTask, describe, Described>("conv2d_grad_weight", "conv_igemm", true)};
   return kKernels;
 }
 

@@ -207,21 +207,6 @@ struct MatmulPlan::Impl {
   }
 };
 
-MatmulShape matmul_shape(int64_t m, int64_t n, int64_t k, bool transpose_a, bool transpose_b, int64_t batch) {
-  return {.m = m,
-          .n = n,
-          .k = k,
-          .transpose_a = transpose_a,
-          .transpose_b = transpose_b,
-          .lda = transpose_a ? m : k,
-          .ldb = transpose_b ? k : n,
-          .ldc = n,
-          .batch = batch,
-          .stride_a = m * k,
-          .stride_b = k * n,
-          .stride_c = m * n};
-}
-
 MatmulPlan::MatmulPlan(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 MatmulPlan::~MatmulPlan() = default;
 

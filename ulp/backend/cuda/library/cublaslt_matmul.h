@@ -30,8 +30,21 @@ struct MatmulShape {
 };
 
 // The shape of matrices without gaps.
-MatmulShape matmul_shape(int64_t m, int64_t n, int64_t k, bool transpose_a, bool transpose_b,
-                         int64_t batch = 1);
+inline MatmulShape matmul_shape(int64_t m, int64_t n, int64_t k, bool transpose_a, bool transpose_b,
+                                int64_t batch = 1) {
+  return {.m = m,
+          .n = n,
+          .k = k,
+          .transpose_a = transpose_a,
+          .transpose_b = transpose_b,
+          .lda = transpose_a ? m : k,
+          .ldb = transpose_b ? k : n,
+          .ldc = n,
+          .batch = batch,
+          .stride_a = m * k,
+          .stride_b = k * n,
+          .stride_c = m * n};
+}
 
 class MatmulPlan {
  public:
