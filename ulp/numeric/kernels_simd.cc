@@ -13,10 +13,13 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "ulp/numeric/nearest_even_simd.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace ulp::kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
+namespace lanes = ulp::lanes::HWY_NAMESPACE;
 
 using DF = hn::ScalableTag<float>;
 using DI = hn::ScalableTag<int32_t>;
@@ -29,52 +32,34 @@ using VU = hn::Vec<DU>;
 // right for patterns below `limit`; a run with a larger one is done again by the reference.
 constexpr uint32_t kInfinity = 0x7F800000u;
 
-// Nearest-even by the float adder: |x| + 2^23 spacings is rounded by the hardware, ties to even, to a whole
-// number of spacings, which then stands in the low bits of the sum. The spacing follows the binade of |x| and
-// stops at the subnormal one.
+// Nearest-even by the float adder.
 struct AdderRounder {
   explicit AdderRounder(const CodecSpec& s)
-      : exponent_mask(hn::Set(DI(), 0x7F800000)),
-        lowest(hn::Set(DI(), (s.emin + 127) << 23)),
-        up(hn::Set(DI(), (23 - s.man) << 23)),
-        shift(23 - s.man),
-        offset((s.emin + 127) << s.man),
+      : adder(static_cast<uint32_t>(23 - s.man), static_cast<uint32_t>(s.emin + 127) << 23),
+        offset(adder.offset),
         limit(static_cast<uint32_t>(254 - (23 - s.man) + 1) << 23) {}
 
   // With m = 23 the sum would have no room for the units, and the lowest constant must be a number.
   static bool fits(const CodecSpec& s) { return s.man <= 22 && s.emin + (23 - s.man) <= 127; }
 
-  VI operator()(VI magnitude, VU /*random*/) const {
-    const DI di;
-    const DF df;
-    const VI binade = hn::Max(hn::And(magnitude, exponent_mask), lowest);
-    const VI big = hn::Add(binade, up);
-    const VI sum = hn::BitCast(di, hn::Add(hn::BitCast(df, magnitude), hn::BitCast(df, big)));
-    return hn::Add(hn::ShiftRightSame(binade, shift), hn::Sub(sum, big));
-  }
+  VI operator()(VI magnitude, VU /*random*/) const { return adder.code(magnitude); }
 
-  VI exponent_mask, lowest, up;
-  int shift, offset;
+  lanes::EvenByAdder<DF> adder;
+  int offset;
   uint32_t limit;
 };
 
-// Nearest-even for formats with the exponents of fp32 itself: the code is the top of the fp32 pattern, and
-// half a unit added to the pattern carries by itself.
+// Nearest-even by pattern, for formats with the exponents of fp32 itself.
 struct PatternRounder {
-  explicit PatternRounder(const CodecSpec& s)
-      : below_half(hn::Set(DI(), (1 << (22 - s.man)) - 1)), one(hn::Set(DI(), 1)), shift(23 - s.man) {}
+  explicit PatternRounder(const CodecSpec& s) : even(static_cast<uint32_t>(23 - s.man)) {}
 
   // With m = 23 there is no half. With m = 0 the lowest bit of the pattern is not the significand's, whose
   // parity decides ties.
   static bool fits(const CodecSpec& s) { return s.emin == -126 && s.man >= 1 && s.man <= 22; }
 
-  VI operator()(VI magnitude, VU /*random*/) const {
-    const VI odd = hn::And(hn::ShiftRightSame(magnitude, shift), one);
-    return hn::ShiftRightSame(hn::Add(hn::Add(magnitude, below_half), odd), shift);
-  }
+  VI operator()(VI magnitude, VU /*random*/) const { return even.code(magnitude); }
 
-  VI below_half, one;
-  int shift;
+  lanes::EvenByPattern<DF> even;
   static constexpr int offset = 0;
   static constexpr uint32_t limit = kInfinity + 1;
 };

@@ -15,15 +15,9 @@ Nearest make_nearest(const FloatFormat& format, Overflow overflow) {
          "2^-126 to 2^{}",
          format_name(format), spec.emin, highest);
   }
-  const auto shift = static_cast<uint32_t>(23 - spec.man);
   Nearest made{};
   made.normal = static_cast<uint32_t>(spec.emin + 127) << 23;
-  made.shift = shift;
-  made.below_half = shift == 0 ? 0 : (uint32_t{1} << (shift - 1)) - 1;
-  // All 23 bits: nothing to round. None: the significand of every normal number is 1, odd.
-  made.even = shift == 0 ? 0 : 1;
-  made.odd = spec.man == 0 ? 1 : 0;
-  made.keep = ~((uint32_t{1} << shift) - 1);
+  made.even = EvenByPattern::dropping(static_cast<uint32_t>(23 - spec.man));
   made.lift = bits_float(static_cast<uint32_t>(spec.emin - spec.man + 23 + 127) << 23);
   made.finite = decode_scalar(spec, spec.max_code);
   made.over = decode_scalar(spec, spec.over_code);

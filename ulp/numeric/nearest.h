@@ -8,28 +8,22 @@
 
 #include "ulp/base/device.h"
 #include "ulp/numeric/format.h"
+#include "ulp/numeric/nearest_even.h"
 #include "ulp/numeric/rounding.h"
 
 namespace ulp {
 
 struct Nearest {
   static constexpr bool kNarrow = true;
-  uint32_t normal;      // pattern of the smallest normal number
-  uint32_t shift;       // fp32 mantissa bits that the format does not have
-  uint32_t below_half;  // just less than half a unit in the last place kept
-  uint32_t even,
-      odd;  // what the last bit kept is and-ed and or-ed with: 1 is added to ties where it comes out as 1
-  uint32_t keep;       // mask of the bits kept
+  uint32_t normal;     // pattern of the smallest normal number
+  EvenByPattern even;  // for normal numbers
   float lift;          // 2^23 spacings of subnormal numbers: adding it rounds them
   uint32_t finite;     // pattern of the largest number
   uint32_t over, nan;  // patterns that an overflow, but for its sign, and a NaN become
 
   ULP_HD constexpr float operator()(float x) const {
     const uint32_t pattern = float_bits(x), magnitude = pattern & 0x7FFFFFFFu, sign = pattern ^ magnitude;
-    // Half a unit is added to the pattern, a little less where the tie goes down, and what is below a unit cut off:
-    // codes are consecutive, so a carry lands on the next exponent by itself.
-    const uint32_t last = ((magnitude >> shift) & even) | odd;
-    const uint32_t as_normal = (magnitude + below_half + last) & keep;
+    const uint32_t as_normal = even.number(magnitude);
     const uint32_t as_subnormal = float_bits((bits_float(magnitude) + lift) - lift);
     uint32_t rounded = choose(magnitude < normal, as_subnormal, as_normal);
     rounded = choose(rounded > finite, over, rounded) | sign;

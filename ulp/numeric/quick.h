@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "ulp/base/device.h"
+#include "ulp/numeric/nearest_even.h"
 #include "ulp/numeric/scalar.h"
 
 namespace ulp {
@@ -37,18 +38,19 @@ ULP_HD constexpr QuickCodec make_quick(const CodecSpec& spec) {
 // From this magnitude on (2^104) numbers go the long way; infinities and NaN among them.
 inline constexpr uint32_t kQuickLimit = 0x73800000u;
 
+// The code of a magnitude below kQuickLimit, rounded to nearest even with unbounded exponents. Of a
+// format that is short_in.
+ULP_HD constexpr uint32_t even_code(const QuickCodec& quick, uint32_t magnitude) {
+  const EvenByAdder even = EvenByAdder::of(quick.shift, quick.lowest);
+  return even.code(bits_float(magnitude), even.spacings(magnitude), quick.shift);
+}
+
 // encode_scalar with nearest-even.
 ULP_HD constexpr Encoded encode_even(const QuickCodec& quick, uint32_t x) {
   const uint32_t magnitude = x & 0x7FFFFFFFu;
   if (!quick.short_in || magnitude >= kQuickLimit)
     return encode_scalar(quick.spec, Round::nearest_even, x, 0);
-  // The lowest pattern of the binade in which |x| is rounded: its own, or that of the smallest normal number.
-  const uint32_t own = magnitude & 0x7F800000u, binade = own > quick.lowest ? own : quick.lowest;
-  // 2^23 spacings of that binade: added to |x|, they leave a whole number of spacings in the low bits of the sum, rounded
-  // to nearest, ties to even.
-  const uint32_t many = binade + (quick.shift << 23);
-  const uint32_t units = float_bits(bits_float(magnitude) + bits_float(many)) - many;
-  const uint32_t code = ((binade - quick.lowest) >> quick.shift) + units;
+  const uint32_t code = even_code(quick, magnitude);
   const uint32_t sign = (x >> 31) << quick.spec.sign_shift;
   if (code > quick.spec.max_code) return {quick.spec.over_code | sign, RangeEvent::overflow};
   if (code == 0 && magnitude != 0) return {sign, RangeEvent::underflow};

@@ -1,6 +1,7 @@
 #include "ulp/backend/cpu/narrow_loops.h"
 
 #include <cmath>
+#include <type_traits>
 
 #include "ulp/numeric/math.h"
 
@@ -9,52 +10,53 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "ulp/numeric/nearest_even_simd.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace ulp::narrow::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
+namespace lanes = ulp::lanes::HWY_NAMESPACE;
 
-// The constants of a rule, broadcast to the lanes of a vector.
+// A rule in the lanes of a vector.
 template <SumRule::Way way, typename D>
 class Rounder {
   using DI = hn::RebindToSigned<D>;
   using V = hn::Vec<D>;
   using VI = hn::Vec<DI>;
+  using Even = std::conditional_t<way == SumRule::Way::adder, lanes::EvenByAdder<D>, lanes::EvenByPattern<D>>;
 
  public:
   explicit HWY_INLINE Rounder(const SumRule& rule)
       : magnitude_(hn::Set(DI(), 0x7FFFFFFF)),
         infinity_(hn::Set(DI(), 0x7F800000)),
         finite_(hn::Set(DI(), rule.finite)),
-        first_(hn::Set(DI(), way == SumRule::Way::adder ? 0x7F800000 : rule.odd)),
-        second_(hn::Set(DI(), way == SumRule::Way::adder ? rule.lowest : rule.half)),
-        third_(hn::Set(DI(), way == SumRule::Way::adder ? rule.up : rule.cut)),
         over_(hn::BitCast(D(), hn::Set(DI(), static_cast<int32_t>(rule.over)))),
         nan_(hn::BitCast(D(), hn::Set(DI(), static_cast<int32_t>(rule.nan)))),
-        shift_(rule.shift) {}
+        even_(even(rule)) {}
 
   HWY_INLINE V operator()(V x) const {
     const D d;
     const DI di;
     const VI bits = hn::BitCast(di, x), magnitude = hn::And(bits, magnitude_);
-    V rounded;
-    if constexpr (way == SumRule::Way::adder) {
-      const VI binade = hn::Max(hn::And(magnitude, first_), second_);
-      const V big = hn::BitCast(d, hn::Add(binade, third_));
-      rounded = hn::Sub(hn::Add(hn::BitCast(d, magnitude), big), big);
-    } else {
-      const VI odd = hn::And(hn::ShiftRightSame(magnitude, shift_), first_);
-      rounded = hn::BitCast(d, hn::And(hn::Add(hn::Add(magnitude, second_), odd), third_));
-    }
+    V rounded = hn::BitCast(d, even_.number(magnitude));
     rounded = hn::IfThenElse(hn::RebindMask(d, hn::Gt(magnitude, finite_)), over_, rounded);
     rounded = hn::Or(rounded, hn::BitCast(d, hn::Xor(bits, magnitude)));
     return hn::IfThenElse(hn::RebindMask(d, hn::Gt(magnitude, infinity_)), nan_, rounded);
   }
 
  private:
-  VI magnitude_, infinity_, finite_, first_, second_, third_;
+  static HWY_INLINE Even even(const SumRule& rule) {
+    if constexpr (way == SumRule::Way::adder) {
+      return Even(rule.dropped, rule.lowest);
+    } else {
+      return Even(rule.dropped);
+    }
+  }
+
+  VI magnitude_, infinity_, finite_;
   V over_, nan_;
-  int shift_;
+  Even even_;
 };
 
 // As many sums at a time as hide the latency of rounding.
@@ -159,12 +161,9 @@ std::optional<SumRule> sum_rule(const CodecSpec& spec) {
   rule.over = rounded(spec, 0x7F800000u);
   rule.nan = rounded(spec, float_bits(settle_nan(std::nanf(""))));
   const int32_t dropped = 23 - spec.man;
+  rule.dropped = static_cast<uint32_t>(dropped);
   if (spec.emin == -126 && spec.man >= 1) {
     rule.way = SumRule::Way::pattern;
-    rule.shift = dropped;
-    rule.odd = dropped > 0 ? 1 : 0;
-    rule.half = dropped > 0 ? (1 << (dropped - 1)) - 1 : 0;
-    rule.cut = static_cast<int32_t>(~0u << dropped);
     return rule;
   }
   // The largest constant that is added must be a number.
@@ -172,8 +171,7 @@ std::optional<SumRule> sum_rule(const CodecSpec& spec) {
                     spec.emin + 127 + dropped <= 254;
   if (!fits) return {};
   rule.way = SumRule::Way::adder;
-  rule.lowest = (spec.emin + 127) << 23;
-  rule.up = dropped << 23;
+  rule.lowest = static_cast<uint32_t>(spec.emin + 127) << 23;
   return rule;
 }
 

@@ -11,20 +11,12 @@
 
 namespace ulp::narrow {
 
-// Rounding a sum to nearest even in a few operations without branches.
+// Rounding a sum to nearest even, in one of the two ways of nearest_even.h.
 struct SumRule {
-  enum class Way : uint8_t {
-    // |x| plus 2^23 spacings is rounded by the adder; the spacing follows the binade of |x| and
-    // stops at the subnormal one.
-    adder,
-    // The format has fp32's exponents: half a unit is added to the pattern, and bits below a unit
-    // are cut off.
-    pattern,
-  };
+  enum class Way : uint8_t { adder, pattern };
   Way way;
-  int32_t lowest, up;  // adder: the lowest binade; from a binade to 2^23 of its spacings
-  int32_t shift, odd, half,
-      cut;             // pattern: shift and mask of the last bit, half unit, kept bits
+  uint32_t dropped;    // fp32 mantissa bits that the format does not have
+  uint32_t lowest;     // adder: pattern of the smallest normal number
   int32_t finite;      // the largest pattern that does not overflow
   uint32_t over, nan;  // what an overflow and a NaN become
 };

@@ -8,6 +8,7 @@
 
 #include "ulp/base/device.h"
 #include "ulp/numeric/math.h"
+#include "ulp/numeric/nearest_even.h"
 #include "ulp/numeric/scalar.h"
 
 namespace ulp::step {
@@ -26,15 +27,13 @@ constexpr uint32_t most(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
 // A codec's constants in the form that the loops use.
 struct Codes {
-  uint32_t man, shift;        // mantissa bits of a code; those of fp32 that it lacks
-  uint32_t below_half, even;  // nearest even on patterns: the addend, and the mask of the last bit
+  uint32_t man, shift;      // mantissa bits of a code; those of fp32 that it lacks
+  EvenByPattern even;       // for formats with fp32's exponents
+  EvenByAdder adder;        // for formats with exponents of their own,
+  EvenByAdder either_sign;  // and for numbers with their signs
   uint32_t max_code, over_code, nan_code;
   uint32_t sign_down;  // from bit 31 to the code's
-  // For formats with exponents of their own.
-  uint32_t lowest;   // pattern of the smallest normal number
-  uint32_t up;       // 2^23 spacings are this much above the binade, as patterns
-  uint32_t up_half;  // and half as many again
-  uint32_t offset;   // code of that pattern if exponents went down to fp32's
+  uint32_t lowest;     // pattern of the smallest normal number
   uint32_t first_normal;
   uint32_t largest, smallest;  // patterns of the largest number and the smallest positive one
 
@@ -54,16 +53,14 @@ struct Codes {
     Codes c{};
     c.man = static_cast<uint32_t>(spec.man);
     c.shift = 23 - c.man;
-    c.below_half = c.shift == 0 ? 0 : (1u << (c.shift - 1)) - 1;
-    c.even = c.shift == 0 ? 0 : 1;
+    c.even = EvenByPattern::dropping(c.shift);
     c.max_code = spec.max_code;
     c.over_code = spec.over_code;
     c.nan_code = encode_nan(spec, kNanBits);
     c.sign_down = static_cast<uint32_t>(31 - spec.sign_shift);
     c.lowest = static_cast<uint32_t>(spec.emin + 127) << 23;
-    c.up = c.shift << 23;
-    c.up_half = c.up + (1u << 22);
-    c.offset = static_cast<uint32_t>(spec.emin + 127) << c.man;
+    c.adder = EvenByAdder::of(c.shift, c.lowest);
+    c.either_sign = c.adder.with_half_again();
     c.first_normal = 1u << c.man;
     c.largest = decode_scalar(spec, spec.max_code);
     c.smallest = decode_scalar(spec, 1);
@@ -74,14 +71,11 @@ struct Codes {
   template <bool same>
   constexpr uint32_t nearest(uint32_t magnitude) const {
     if constexpr (same) {
-      return (magnitude + below_half + ((magnitude >> shift) & even)) >> shift;
+      return even.code(magnitude);
     } else {
-      // The adder rounds |x| plus 2^23 spacings to a whole number of them. Values far beyond every
-      // such format are clamped, so that the sum stays finite.
+      // Values far beyond every such format are clamped, so that the adder's sum stays finite.
       const uint32_t near = least(magnitude, kFar);
-      const uint32_t binade = most(near & kInfinityPattern, lowest), big = binade + up;
-      const uint32_t sum = float_bits(bits_float(near) + bits_float(big));
-      return (binade >> shift) + (sum - big) - offset;
+      return adder.code(bits_float(near), adder.spacings(near), shift);
     }
   }
 
@@ -141,19 +135,16 @@ struct Tally {
 //
 // To nearest, for formats with fp32's exponents; others use Nearest.
 struct NearSame {
-  explicit NearSame(const Codes& codes)
-      : shift(codes.shift),
-        below_half(codes.below_half),
-        keep(~((1u << codes.shift) - 1)),
-        over(codes.over_code << codes.shift) {}
+  explicit NearSame(const Codes& codes) : even(codes.even), over(codes.over_code << codes.shift) {}
 
   constexpr float operator()(float x) const {
     const uint32_t pattern = float_bits(x), magnitude = pattern & 0x7FFFFFFFu, sign = pattern ^ magnitude;
-    const uint32_t rounded = (magnitude + below_half + ((magnitude >> shift) & 1)) & keep;
+    const uint32_t rounded = even.number(magnitude);
     return bits_float(choose(magnitude > kInfinityPattern, kNanBits, least(rounded, over) | sign));
   }
 
-  uint32_t shift, below_half, keep, over;
+  EvenByPattern even;
+  uint32_t over;
 };
 
 // The sum itself, whose code and events are kept.
@@ -209,16 +200,13 @@ struct CalmRound {
     if constexpr (kShift == 0) {
       return {pattern, pattern};
     } else if constexpr (same) {
-      const uint32_t below_half = kShift > 0 ? (1u << (shift() - 1)) - 1 : codes.below_half;
-      const uint32_t even = kShift > 0 ? 1 : codes.even;
-      const uint32_t up = pattern + below_half + ((pattern >> shift()) & even);
-      return {up & ~((1u << shift()) - 1), up >> shift()};
+      const EvenByPattern even = kShift > 0 ? EvenByPattern::dropping(shift()) : codes.even;
+      return {even.number(pattern), even.code(pattern)};
     } else {
-      // As in Codes::nearest; minus 2^23 spacings, the sum is the value itself.
-      const uint32_t sign = pattern & 0x80000000u, binade = most(pattern & kInfinityPattern, codes.lowest);
-      const float big = bits_float(binade + codes.up), sum = bits_float(pattern ^ sign) + big;
-      const uint32_t code = (binade >> shift()) + (float_bits(sum) - (binade + codes.up + codes.offset));
-      return {float_bits(sum - big) | sign, code | sign >> codes.sign_down};
+      const uint32_t sign = pattern & 0x80000000u, many = codes.adder.spacings(pattern);
+      const float magnitude = bits_float(pattern ^ sign);
+      return {float_bits(EvenByAdder::number(magnitude, many)) | sign,
+              codes.adder.code(magnitude, many, shift()) | sign >> codes.sign_down};
     }
   }
 
@@ -227,11 +215,8 @@ struct CalmRound {
     if constexpr (same) {
       return bits_float(nearest(float_bits(x)).pattern);
     } else {
-      // With half as much again added, negative values stay in the binade too; only a zero loses
-      // its sign.
-      const uint32_t pattern = float_bits(x), binade = most(pattern & kInfinityPattern, codes.lowest);
-      const float big = bits_float(binade + codes.up_half);
-      return bits_float(float_bits((x + big) - big) | (pattern & 0x80000000u));
+      const uint32_t pattern = float_bits(x), many = codes.either_sign.spacings(pattern);
+      return bits_float(float_bits(EvenByAdder::number(x, many)) | (pattern & 0x80000000u));
     }
   }
 

@@ -2,6 +2,7 @@
 // bits and range events of the CPU's codecs. Only for files compiled as kernels.
 #pragma once
 
+#include "ulp/backend/cuda/access/range_count.h"
 #include "ulp/backend/cuda/access/view.h"
 #include "ulp/backend/cuda/runtime/launch.h"
 #include "ulp/numeric/s2fp8.h"
@@ -9,58 +10,6 @@
 #include "ulp/numeric/split.h"
 
 namespace ulp::cuda {
-
-// The range events that one thread counted.
-struct RangeCount {
-  uint32_t overflow = 0, underflow = 0, nan = 0, amax = 0;  // amax is an fp32 pattern
-
-  __device__ void add(const Encoded& made, uint32_t pattern) {
-    const uint32_t magnitude = pattern & 0x7FFFFFFFu;
-    overflow += made.event == RangeEvent::overflow ? 1 : 0;
-    underflow += made.event == RangeEvent::underflow ? 1 : 0;
-    nan += made.event == RangeEvent::nan ? 1 : 0;
-    const bool number = magnitude <= 0x7F800000u;
-    amax = number && magnitude > amax ? magnitude : amax;
-  }
-};
-
-__device__ inline uint32_t warp_sum(uint32_t x) { return __reduce_add_sync(0xFFFFFFFFu, x); }
-__device__ inline uint32_t warp_max(uint32_t x) { return __reduce_max_sync(0xFFFFFFFFu, x); }
-
-// Adds the counts of a block's threads to the tensor's statistics. All threads of the block must
-// call it; their number must be a multiple of 32. Only sums and a maximum, so the order of blocks
-// does not matter.
-__device__ inline void report(const RangeCount& mine, EncodeStats* stats) {
-  if (stats == nullptr) return;  // the same for all threads
-  __shared__ uint32_t warps[4][32];
-  const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, count = blockDim.x / 32;
-  const uint32_t overflow = warp_sum(mine.overflow), underflow = warp_sum(mine.underflow);
-  const uint32_t nan = warp_sum(mine.nan), amax = warp_max(mine.amax);
-  if (lane == 0) {
-    warps[0][warp] = overflow;
-    warps[1][warp] = underflow;
-    warps[2][warp] = nan;
-    warps[3][warp] = amax;
-  }
-  __syncthreads();
-  if (warp == 0) {
-    const bool there = lane < count;
-    const uint32_t sums[3] = {warp_sum(there ? warps[0][lane] : 0), warp_sum(there ? warps[1][lane] : 0),
-                              warp_sum(there ? warps[2][lane] : 0)};
-    const uint32_t most = warp_max(there ? warps[3][lane] : 0);
-    if (lane == 0) {
-      unsigned long long* counts[3] = {reinterpret_cast<unsigned long long*>(&stats->overflow),
-                                       reinterpret_cast<unsigned long long*>(&stats->underflow),
-                                       reinterpret_cast<unsigned long long*>(&stats->nan)};
-      for (int i = 0; i < 3; ++i) {
-        if (sums[i] != 0) atomicAdd(counts[i], static_cast<unsigned long long>(sums[i]));
-      }
-      if (most != 0)
-        atomicMax(reinterpret_cast<unsigned int*>(&stats->amax), static_cast<unsigned int>(most));
-    }
-  }
-  __syncthreads();
-}
 
 // The random words of a group: two draws of four.
 __device__ inline void group_words(const RoundKey& key, uint64_t group, uint32_t (&words)[8]) {

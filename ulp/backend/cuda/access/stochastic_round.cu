@@ -202,7 +202,7 @@ __device__ inline void round_piece(const RandomCall& call, const RoundKey& key, 
         if constexpr (writes_codes(kForm)) packed = pack<kForm>(minus);
       }
     }
-    seen.amax = float_bits(most) > seen.amax ? float_bits(most) : seen.amax;
+    seen.add_most(most);
     // codes8 bytes of a skipped run may be written here, because the slow path writes them again.
     // Other forms may not: values may overlay the input, and 16-bit codes are then written one by
     // one, which a compiler may treat differently.

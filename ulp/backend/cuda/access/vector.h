@@ -208,14 +208,11 @@ __device__ inline void store_vector(const WriteView& view, const StepState* stat
   }
   if (view.mode == Round::nearest_even && codec.short_in && most < kQuickLimit) {
     // encode_even, with the checks common to all elements done once.
-    seen.amax = most > seen.amax ? most : seen.amax;
+    seen.add_most(most);
 #pragma unroll
     for (int i = 0; i < V; ++i) {
       const uint32_t magnitude = float_bits(x[i]) & 0x7FFFFFFFu;
-      const uint32_t own = magnitude & 0x7F800000u, binade = own > codec.lowest ? own : codec.lowest;
-      const uint32_t many = binade + (codec.shift << 23);
-      const uint32_t units = float_bits(bits_float(magnitude) + bits_float(many)) - many;
-      uint32_t made = ((binade - codec.lowest) >> codec.shift) + units;
+      uint32_t made = even_code(codec, magnitude);
       if (made > codec.spec.max_code) {
         made = codec.spec.over_code;
         ++seen.overflow;
@@ -231,10 +228,7 @@ __device__ inline void store_vector(const WriteView& view, const StepState* stat
         encode_long(&view, state, element, V, make_uint4(pattern[0], pattern[1], pattern[2], pattern[3]));
 #pragma unroll
     for (int i = 0; i < V; ++i) code[i] = (i < 2 ? made.x : made.y) >> (16 * (i % 2)) & 0xFFFFu;
-    seen.overflow += made.z & 0xFFu;
-    seen.underflow += made.z >> 8 & 0xFFu;
-    seen.nan += made.z >> 16;
-    seen.amax = made.w > seen.amax ? made.w : seen.amax;
+    seen.merge({made.z & 0xFFu, made.z >> 8 & 0xFFu, made.z >> 16, made.w});
   }
   if (view.stored.bits == 8) {
     put<V, 1>(view.stored.codes, element, code);

@@ -82,8 +82,7 @@ inline CodeTarget target_of(const Rounder& rounder, EncodeStats* stats) {
   made.reading = reading_of(rounder.codec);
   made.drop = 1 / made.reading.lift;
   made.wide = spec.sign_shift == 15;
-  made.many = rounder.many;
-  made.least = rounder.least;
+  made.even = rounder.even;
   const uint32_t top = spec.man == 3 ? 0x7Eu : spec.man == 2 ? 0x7Bu : spec.max_code;
   made.limit = bits_float(decode_scalar(spec, top < spec.max_code ? top : spec.max_code));
   made.vanishing = bits_float(rounder.vanishing / 2);
@@ -161,9 +160,10 @@ struct Course {
 // value alive in its register.
 __device__ inline uint32_t nearest(uint32_t group, uint32_t end) { return group < end ? group : end - 1; }
 
-// Reports what the block's threads counted. All kCount threads must call it, once.
+// Reports what the block's threads counted of groups within the limit, in which nothing overflows
+// or is NaN. All kCount threads must call it, once.
 template <int n, uint32_t kCount = kQuickThreads>
-__device__ inline void report_all(const Within (&seen)[n], EncodeStats* const (&stats)[n]) {
+__device__ inline void report_all(const RangeCount (&seen)[n], EncodeStats* const (&stats)[n]) {
   __shared__ uint32_t warps[n][2][kCount / 32];
   const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
@@ -180,14 +180,9 @@ __device__ inline void report_all(const Within (&seen)[n], EncodeStats* const (&
   for (int k = 0; k < n; ++k) {
     if (warp != static_cast<uint32_t>(k) || stats[k] == nullptr) continue;
     const bool there = lane < kCount / 32;
-    const uint32_t underflow = warp_sum(there ? warps[k][0][lane] : 0),
-                   amax = warp_max(there ? warps[k][1][lane] : 0);
-    if (lane != 0) continue;
-    if (underflow != 0)
-      atomicAdd(reinterpret_cast<unsigned long long*>(&stats[k]->underflow),
-                static_cast<unsigned long long>(underflow));
-    if (amax != 0)
-      atomicMax(reinterpret_cast<unsigned int*>(&stats[k]->amax), static_cast<unsigned int>(amax));
+    const RangeCount all = {0, warp_sum(there ? warps[k][0][lane] : 0), 0,
+                            warp_max(there ? warps[k][1][lane] : 0)};
+    if (lane == 0) all.flush(*stats[k]);
   }
 }
 

@@ -7,6 +7,10 @@
 #include "ulp/backend/cuda/elementwise/fused_groups.h"
 #include "ulp/backend/elementwise.h"
 
+#if defined(__CUDACC__)
+#include <cuda_bf16.h>
+#endif
+
 namespace ulp::cuda {
 
 // True if codes have 16 bits, else 8.
@@ -55,34 +59,6 @@ __device__ inline uint32_t code_at(const Packed<kCode>& packed, int i) {
 
 #if defined(__CUDA_ARCH__)
 // The GPU's instructions.
-template <Code kCode>
-__device__ inline void unpack_two(uint32_t codes, float& low, float& high) {
-  uint32_t halves;
-  if constexpr (kCode == Code::e4) {
-    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<uint16_t>(codes)));
-  } else {
-    asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(halves) : "h"(static_cast<uint16_t>(codes)));
-  }
-  asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h;}"
-      : "=f"(low), "=f"(high)
-      : "r"(halves));
-}
-template <Code kCode>
-__device__ inline uint32_t pack_two(float low, float high) {
-  if constexpr (kCode == Code::bf16) {
-    uint32_t codes;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(codes) : "f"(high), "f"(low));
-    return codes;
-  } else {
-    uint16_t codes;
-    if constexpr (kCode == Code::e4) {
-      asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
-    } else {
-      asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
-    }
-    return codes;
-  }
-}
 // All ones in each half that is a bf16 number above 0.
 __device__ inline uint32_t positive_halves(uint32_t word) {
   const uint32_t zero = 0;
@@ -99,29 +75,6 @@ __device__ inline uint32_t fill_signs(uint32_t word, uint32_t second = 0) {
 }
 __device__ inline uint32_t larger_halves(uint32_t a, uint32_t b) { return __vmaxu2(a, b); }
 #else
-inline const QuickCodec& unit_codec(Code code) {
-  static const QuickCodec e4 = make_quick({3, -6, 7, 0x7E, 0x7E, 0, 0x7F, 0, 0, kNanBits});
-  static const QuickCodec e5 = make_quick({2, -14, 7, 0x7B, 0x7B, 0, 0x7F, 0, 0, kNanBits});
-  return code == Code::e4 ? e4 : e5;
-}
-template <Code kCode>
-inline void unpack_two(uint32_t codes, float& low, float& high) {
-  low = bits_float(decode_quick(unit_codec(kCode), codes & 0xFFu));
-  high = bits_float(decode_quick(unit_codec(kCode), codes >> 8 & 0xFFu));
-}
-template <Code kCode>
-inline uint32_t pack_two(float low, float high) {
-  if constexpr (kCode == Code::bf16) {
-    const auto one = [](float x) {
-      const uint32_t bits = float_bits(x);
-      return x != x ? 0x7FFFu : (bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16;
-    };
-    return one(low) | one(high) << 16;
-  } else {
-    return encode_even(unit_codec(kCode), float_bits(low)).code |
-           encode_even(unit_codec(kCode), float_bits(high)).code << 8;
-  }
-}
 inline uint32_t positive_halves(uint32_t word) {
   return (bits_float(word << 16) > 0 ? 0xFFFFu : 0u) |
          (bits_float(word & 0xFFFF0000u) > 0 ? 0xFFFF0000u : 0u);
@@ -141,6 +94,19 @@ inline uint32_t larger_halves(uint32_t a, uint32_t b) {
 }
 #endif
 
+template <Code kCode>
+__device__ inline void unpack_two(uint32_t codes, float& low, float& high) {
+  kCode == Code::e4 ? e4m3_values(codes, low, high) : e5m2_values(codes, low, high);
+}
+template <Code kCode>
+__device__ inline uint32_t pack_two(float low, float high) {
+  if constexpr (kCode == Code::bf16) {
+    return bf16_pair(low, high);
+  } else {
+    return kCode == Code::e4 ? e4m3_pair(low, high) : e5m2_pair(low, high);
+  }
+}
+
 // How codes become values. e4: `lift` multiplies the hardware type's values. wide: a code moves
 // from the top of a register down by `shift` to its place in an fp32 pattern, `mask` selects its
 // bits there, and `lift` supplies the missing exponent.
@@ -149,12 +115,11 @@ struct Reading {
   uint32_t shift, mask;
 };
 
-// How values are written. wide: the pattern of 2^23 spacings at a value with exponent pattern p is
-// p + many, or `least` if that is larger.
+// How values are written.
 struct CodeTarget {
   Reading reading;
-  float drop;  // 1 / lift
-  uint32_t many, least;
+  float drop;          // 1 / lift
+  EvenByAdder even;    // wide
   bool wide;           // else e4; used if the kernel's template does not say
   float limit;         // values up to here become codes that the hardware type has too
   float vanishing;     // values up to here become 0
@@ -193,13 +158,9 @@ __device__ inline void unpack(const Packed<kCode>& packed, const Reading& readin
   }
 }
 
-// |x| up to the limit of a `wide` target, rounded to nearest even. Adding and subtracting 2^23
-// spacings leaves a whole number of spacings; below the smallest normal value, of that value's
-// spacings.
+// |x| up to the limit of a `wide` target, rounded to nearest even.
 __device__ inline float round_wide(const CodeTarget& target, float x) {
-  const uint32_t own = (float_bits(x) & 0x7F800000u) + target.many;
-  const float many = bits_float(own > target.least ? own : target.least);
-  return (fabsf(x) + many) - many;
+  return EvenByAdder::number(fabsf(x), target.even.spacings(float_bits(x)));
 }
 
 // The codes of two magnitudes, low and high. A value of the format divided by the lift is a pattern
@@ -248,7 +209,8 @@ __device__ inline void round_within(const CodeTarget& target, float (&x)[8]) {
   } else if constexpr (kCode == Code::wide) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      x[i] = bits_float(choose_bits(0x7FFFFFFFu, float_bits(round_wide(target, x[i])), float_bits(x[i])));
+      const float rounded = round_wide(target, x[i]);
+      x[i] = bits_float(choose_bits(0x7FFFFFFFu, float_bits(rounded), float_bits(x[i])));
     }
   } else {
     unpack<kCode>(pack<kCode>(x, target), target.reading, x);
@@ -342,48 +304,21 @@ __device__ inline float smallest_of(const float (&x)[8]) {
   return least;
 }
 
-// What a thread counted of a tensor in groups within the limit.
-struct Within {
-  uint32_t underflow = 0, amax = 0;  // amax is an fp32 pattern
-
-  __device__ void add(uint32_t vanished, float most) {
-    underflow += vanished;
-    amax = float_bits(most) > amax ? float_bits(most) : amax;
-  }
-};
 // How many values of a group become 0 without being 0. Few groups have any.
 __device__ inline uint32_t vanishing_in(const CodeTarget& target, const float (&x)[8]) {
   uint32_t count = 0;
   if (smallest_of(x) <= target.vanishing) {
-    // |x| in (0, vanishing]: 0 wraps around.
 #pragma unroll
-    for (int i = 0; i < 8; ++i) count += 2 * float_bits(x[i]) - 1 < 2 * float_bits(target.vanishing) ? 1 : 0;
+    for (int i = 0; i < 8; ++i) count += vanishes(x[i], 2 * float_bits(target.vanishing)) ? 1 : 0;
   }
   return count;
 }
-
-// Reports a slow-path group at once. Active lanes of a warp report together: in a tensor that
-// overflows everywhere, one atomic per group would wait for all others.
-__device__ inline void report_now(const RangeCount& seen, EncodeStats* stats) {
-  if (stats == nullptr) return;
-#if defined(__CUDA_ARCH__)
-  const uint32_t here = __activemask();
-  const uint32_t sums[3] = {__reduce_add_sync(here, seen.overflow), __reduce_add_sync(here, seen.underflow),
-                            __reduce_add_sync(here, seen.nan)};
-  const uint32_t most = __reduce_max_sync(here, seen.amax);
-  if ((here & ((1u << threadIdx.x % 32) - 1)) != 0) return;  // a lower lane reports
-#else
-  const uint32_t sums[3] = {seen.overflow, seen.underflow, seen.nan}, most = seen.amax;
-#endif
-  unsigned long long* counts[3] = {reinterpret_cast<unsigned long long*>(&stats->overflow),
-                                   reinterpret_cast<unsigned long long*>(&stats->underflow),
-                                   reinterpret_cast<unsigned long long*>(&stats->nan)};
-  for (int i = 0; i < 3; ++i) {
-    if (sums[i] != 0) atomicAdd(counts[i], static_cast<unsigned long long>(sums[i]));
-  }
-  auto* amax = reinterpret_cast<unsigned int*>(&stats->amax);
-  // The maximum only grows: no atomic is needed if it is large enough already.
-  if (most > *static_cast<volatile unsigned int*>(amax)) atomicMax(amax, static_cast<unsigned int>(most));
+// Counts a group within the limit: nothing else can happen to its values. `most` is their largest
+// magnitude.
+__device__ inline void count_within(const CodeTarget& target, const float (&x)[8], float most,
+                                    RangeCount& seen) {
+  seen.underflow += vanishing_in(target, x);
+  seen.add_most(most);
 }
 
 // The slow path for one value: its code, and the value of that code.

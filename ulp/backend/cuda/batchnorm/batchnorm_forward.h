@@ -77,7 +77,7 @@ __attribute__((noinline)) static __device__ void forward_long(const ForwardArgs<
 
 // What a thread counted: norms that are added to something, the last rounding, the activation.
 struct ForwardSeen {
-  Within part[4];
+  RangeCount part[4];
   uint32_t most_relu = 0;
 };
 
@@ -118,13 +118,16 @@ __device__ inline void forward_group(const ForwardArgs<kLeaves, kNorms>& a, cons
     fine = fine && sum <= a.target.limit;
     if (fine) {
 #pragma unroll
-      for (int k = 0; k < kNorms; ++k) seen.part[k].add(vanished[k], most[k]);
-      seen.part[2].add(vanishing_in(a.target, x[0]), sum);
+      for (int k = 0; k < kNorms; ++k) {
+        seen.part[k].underflow += vanished[k];
+        seen.part[k].add_most(most[k]);
+      }
+      count_within(a.target, x[0], sum, seen.part[2]);
     }
   } else {
     const float sum = largest_of(x[0]);
     fine = sum <= a.target.limit;
-    if (fine) seen.part[2].add(vanishing_in(a.target, x[0]), sum);
+    if (fine) count_within(a.target, x[0], sum, seen.part[2]);
   }
   if (!fine) {
     forward_long<kFirst, kSecond, kOut, kLeaves, kNorms, kRelu>(a, tile, stride, g, channel);

@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kQuickThreads, kGradBlocks)
 #pragma unroll
   for (uint32_t k = 0; k < kGradValues; ++k) take_eight(tile + k * a.channels + channel, value[k]);
 
-  Within seen[2];
+  RangeCount seen[2];
   const bool watches = kMasked && a.masked.stats != nullptr;
   uint32_t most_masked = 0;
   while (group < a.course.groups) {
@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(kQuickThreads, relu_grad_blocks<kSum>())
   static_assert(kSum || (kFirst == kOut && kSecond == kOut));
   constexpr int kAtOnce = kSum || kWordsOf<kOut> + kWordsOf < kMask >> 4 ? 2 : 4;
   uint32_t group = blockIdx.x * a.course.active + threadIdx.x;
-  Within seen[2];
+  RangeCount seen[2];
   uint32_t most = 0;
   while (group < a.course.groups) {
     Packed<kFirst> first[kAtOnce];
@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(kQuickThreads, relu_grad_blocks<kSum>())
           relu_grad_long<kFirst, kSecond, kOut, kMask, kSum>(a, g);
           continue;
         }
-        seen[1].add(vanishing_in(a.sum, x), largest);
+        count_within(a.sum, x, largest, seen[1]);
         made = pack<kOut>(x, a.sum);
         keep_positive<kOut, kMask>(made, mask[u]);
         most = most_of<kOut, true>(most, made);

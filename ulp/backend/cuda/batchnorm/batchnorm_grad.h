@@ -55,7 +55,7 @@ __attribute__((noinline)) static __device__ void norm_grad_long(const NormGradAr
 template <Code kGrad, Code kMask, Code kKept, Code kOut, bool kMasked>
 __device__ inline void norm_grad_group(const NormGradArgs& a, const float* tile, uint32_t stride, uint32_t g,
                                        uint32_t channel, const Packed<kGrad>& dout, const Packed<kKept>& kept,
-                                       const float (&value)[kGradValues][8], bool watches, Within& made,
+                                       const float (&value)[kGradValues][8], bool watches, RangeCount& made,
                                        uint32_t& most_masked) {
   float y[8], x[8];
   unpack<kGrad>(dout, a.dout_reading, y);
@@ -70,7 +70,7 @@ __device__ inline void norm_grad_group(const NormGradArgs& a, const float* tile,
     return;
   }
   if (watches) most_masked = most_of<kGrad, true>(most_masked, dout);
-  made.add(vanishing_in(a.target, y), most);
+  count_within(a.target, y, most, made);
   store_packed<kOut>(a.out, g, pack<kOut>(y, a.target));
 }
 

@@ -289,7 +289,7 @@ __global__ void __launch_bounds__(kSumThreads, 1) run_joined_grad(const __grid_c
   float value[kGradValues][8];
 #pragma unroll
   for (uint32_t k = 0; k < kGradValues; ++k) take_eight(tile + k * wide + channel, value[k]);
-  Within seen[2];
+  RangeCount seen[2];
   for (uint32_t k = 0; here.at(k) < here.end; ++k) {
     uint32_t unwatched = 0;  // unused: the sums have counted the masked gradients
     norm_grad_group<kGrad, kKept, kKept, kGrad, kMasked>(

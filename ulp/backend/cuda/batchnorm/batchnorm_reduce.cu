@@ -158,9 +158,7 @@ __global__ void __launch_bounds__(kSumThreads, 2) run_sums(const __grid_constant
     if (a.masked_stats != nullptr && threadIdx.x / 32 == kSumThreads / 32 - 1) {
       // The order of codes is the order of their values.
       const uint32_t all = warp_max(threadIdx.x % 32 < kSumThreads / 32 ? most[threadIdx.x % 32] : 0);
-      if (threadIdx.x % 32 == 0 && all != 0)
-        atomicMax(reinterpret_cast<unsigned int*>(&a.masked_stats->amax),
-                  static_cast<unsigned int>(number_of(a.masked, all)));
+      if (threadIdx.x % 32 == 0) RangeCount{0, 0, 0, number_of(a.masked, all)}.flush(*a.masked_stats);
     }
   }
   if (last) write_sums<false>(a, shared, nullptr);

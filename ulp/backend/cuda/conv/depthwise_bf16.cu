@@ -67,12 +67,12 @@ __device__ inline void write_columns(const Call& call, const float* own, uint8_t
 #pragma unroll
     for (int o = 0; o < N; ++o) {
 #pragma unroll
-      for (int v = 0; v < V; ++v) seen.vanished += 2 * float_bits(sums[o][v]) - 1 < kVanishing ? 1 : 0;
+      for (int v = 0; v < V; ++v) seen.vanished += vanishes(sums[o][v], kVanishing) ? 1 : 0;
     }
   }
   const auto put = [&](int o) {
-    *reinterpret_cast<uint2*>(at + uint64_t{2 * call.d.c} * static_cast<uint32_t>(o)) = make_uint2(
-        pack_two<Code::bf16>(sums[o][0], sums[o][1]), pack_two<Code::bf16>(sums[o][2], sums[o][3]));
+    *reinterpret_cast<uint2*>(at + uint64_t{2 * call.d.c} * static_cast<uint32_t>(o)) =
+        make_uint2(bf16_pair(sums[o][0], sums[o][1]), bf16_pair(sums[o][2], sums[o][3]));
   };
   if (column + N <= width) {
 #pragma unroll

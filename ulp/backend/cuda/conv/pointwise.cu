@@ -84,9 +84,7 @@ __device__ inline void encode_quick_sums(const Rounder& rounder, const PointSums
   }
   if ((vanished & ~kMagnitudes & (kOutBytes == 1 ? 0xFFFFu : 0xFFFFFFFFu)) == 0) return;
 #pragma unroll
-  for (int i = 0; i < 64; ++i) {
-    seen.underflow += 2 * float_bits(sums[i / 32][i / 4 % 8][i % 4]) - 1 < rounder.vanishing ? 1 : 0;
-  }
+  for (int i = 0; i < 64; ++i) seen.add_vanished(sums[i / 32][i / 4 % 8][i % 4], rounder.vanishing);
 }
 
 template <int kOutBytes, typename Put>
@@ -96,7 +94,7 @@ __device__ inline void encode_point_sums(const Rounder& rounder, const PointSums
 #pragma unroll
   for (int i = 0; i < 64; ++i) most = larger(most, sums[i / 32][i / 4 % 8][i % 4]);
   if (most < kShortLimit) {
-    seen.amax = float_bits(most) > seen.amax ? float_bits(most) : seen.amax;
+    seen.add_most(most);
     if (most <= rounder.limit) {
       encode_quick_sums<kOutBytes, false>(rounder, sums, seen, put);
     } else {

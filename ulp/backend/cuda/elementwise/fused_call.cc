@@ -41,9 +41,7 @@ Rounder make_rounder(bool fp32, const QuickCodec& codec, Round mode, uint32_t nu
   made.limit = std::min(made.largest, bits_float(kQuickLimit - 1));
   // Half the smallest value and all below: a tie goes to 0, which is even.
   made.vanishing = 2 * float_bits(power_of_two(spec.emin - spec.man - 1));
-  made.many = codec.shift << 23;
-  made.least = codec.lowest + made.many;
-  made.place = 0u - (made.least >> codec.shift);
+  made.even = EvenByAdder::of(codec.shift, codec.lowest);
   if (codec.short_out && codec.lift <= 0x1p126f) made.drop = 1 / codec.lift;
   if (spec.sign_shift == 15 && spec.man == 7 && spec.emin == -126) made.unit = Rounder::Unit::bf16;
   if (spec.sign_shift == 15 && spec.man == 10 && spec.emin == -14 && spec.max_code <= 0x7BFFu) {

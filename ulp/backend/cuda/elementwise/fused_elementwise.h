@@ -42,10 +42,8 @@ struct Rounder {
   float largest = 0;       // largest value of the format
   float over = 0;          // what an overflow becomes
   uint32_t vanishing = 0;  // twice the pattern of the largest value that becomes 0
-  uint32_t many = 0;       // 2^23 spacings at exponent pattern p are p + many,
-  uint32_t least = 0;      // or this if it is larger
-  uint32_t place = 0;      // then added to get a code
-  float drop = 0;          // value * drop has the code above `shift` low bits; 0: not so
+  EvenByAdder even = {};
+  float drop = 0;  // value * drop has the code above `shift` low bits; 0: not so
 };
 // Off if the view is fp32.
 Rounder make_rounder(bool fp32, const QuickCodec& codec, Round mode, uint32_t number);

@@ -5,13 +5,9 @@
 #pragma once
 
 #include "ulp/backend/cuda/access/codec.h"
+#include "ulp/backend/cuda/access/convert_pair.h"
 #include "ulp/backend/cuda/elementwise/fused_elementwise.h"
 #include "ulp/numeric/math.h"
-
-#if defined(__CUDACC__)
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#endif
 
 namespace ulp::cuda {
 
@@ -132,17 +128,14 @@ __device__ inline void decode_group(const Leaf& leaf, const Raw<kWidth>& raw, fl
 // Counts range events of values within the limit; `most` is their largest magnitude.
 __device__ inline void count_quick(const Rounder& rounder, const float (&x)[8], float most,
                                    RangeCount& seen) {
-  // |x| in (0, vanishing / 2]: 0 wraps around.
 #pragma unroll
-  for (int i = 0; i < 8; ++i) seen.underflow += 2 * float_bits(x[i]) - 1 < rounder.vanishing ? 1 : 0;
-  seen.amax = float_bits(most) > seen.amax ? float_bits(most) : seen.amax;
+  for (int i = 0; i < 8; ++i) seen.add_vanished(x[i], rounder.vanishing);
+  seen.add_most(most);
 }
 
-// The pattern of 2^23 spacings of codes at x. Adding it to |x| rounds |x| to a whole number of
-// spacings, ties to even.
-__device__ inline uint32_t spacings(const Rounder& rounder, float x) {
-  const uint32_t own = (float_bits(x) & 0x7F800000u) + rounder.many;
-  return own > rounder.least ? own : rounder.least;
+// The code of |x|, for |x| within the limit.
+__device__ inline uint32_t quick_code(const Rounder& rounder, float x) {
+  return rounder.even.code(fabsf(x), rounder.even.spacings(float_bits(x)), rounder.codec.shift);
 }
 
 // The codes of a group with a special value; their decoded values replace x.
@@ -159,17 +152,10 @@ __device__ inline void encode_special(const Rounder& rounder, float (&x)[8], uin
   }
 }
 
-#if defined(__CUDA_ARCH__)
-// Two values within the limit as two codes.
+// Two values within the limit as two codes of 16 bits.
 __device__ inline uint32_t unit_codes(Rounder::Unit unit, float low, float high) {
-  if (unit == Rounder::Unit::bf16) {
-    const __nv_bfloat162 two = __floats2bfloat162_rn(low, high);
-    return *reinterpret_cast<const uint32_t*>(&two);
-  }
-  const __half2 two = __floats2half2_rn(low, high);
-  return *reinterpret_cast<const uint32_t*>(&two);
+  return unit == Rounder::Unit::bf16 ? bf16_pair(low, high) : fp16_pair(low, high);
 }
-#endif
 
 // Rounds values in registers. kSettles: arithmetic may have produced NaN, which is then settled to
 // one pattern.
@@ -188,25 +174,22 @@ __device__ inline void round_quick(const Rounder& rounder, float (&x)[8], RangeC
     return;
   }
   if (rounder.exact && !over) {
-    seen.amax = float_bits(most) > seen.amax ? float_bits(most) : seen.amax;
+    seen.add_most(most);
     return;
   }
   count_quick(rounder, x, most, seen);
-#if defined(__CUDA_ARCH__)
   if (rounder.unit == Rounder::Unit::bf16 && !over) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const uint32_t two = unit_codes(Rounder::Unit::bf16, x[2 * i], x[2 * i + 1]);
+      const uint32_t two = bf16_pair(x[2 * i], x[2 * i + 1]);
       x[2 * i] = bits_float(two << 16);
       x[2 * i + 1] = bits_float(two & 0xFFFF0000u);
     }
     return;
   }
-#endif
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    const float many = bits_float(spacings(rounder, x[i]));
-    float rounded = (fabsf(x[i]) + many) - many;
+    float rounded = EvenByAdder::number(fabsf(x[i]), rounder.even.spacings(float_bits(x[i])));
     if (over && rounded > rounder.largest) {
       rounded = rounder.over;
       ++seen.overflow;
@@ -245,29 +228,23 @@ __device__ inline void store_quick(const WriteView& view, const Rounder& rounder
   }
   const bool exact = rounder.exact && !over;
   if (exact) {
-    seen.amax = float_bits(most) > seen.amax ? float_bits(most) : seen.amax;
+    seen.add_most(most);
   } else {
     count_quick(rounder, x, most, seen);
   }
   uint8_t* at = view.stored.codes + group * view.stored.bits;
-#if defined(__CUDA_ARCH__)
   if (rounder.unit != Rounder::Unit::none && !over) {
     *reinterpret_cast<uint4*>(at) =
         make_uint4(unit_codes(rounder.unit, x[0], x[1]), unit_codes(rounder.unit, x[2], x[3]),
                    unit_codes(rounder.unit, x[4], x[5]), unit_codes(rounder.unit, x[6], x[7]));
     return;
   }
-#endif
   if (exact && rounder.drop != 0) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) code[i] = float_bits(fabsf(x[i]) * rounder.drop) >> rounder.codec.shift;
   } else {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const uint32_t many = spacings(rounder, x[i]);
-      code[i] =
-          float_bits(fabsf(x[i]) + bits_float(many)) - many + (many >> rounder.codec.shift) + rounder.place;
-    }
+    for (int i = 0; i < 8; ++i) code[i] = quick_code(rounder, x[i]);
   }
   if (over) {
 #pragma unroll

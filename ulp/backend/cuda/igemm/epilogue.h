@@ -7,17 +7,9 @@
 
 namespace ulp::cuda {
 
-// The code of |x|, for |x| within the limit.
-__device__ inline uint32_t quick_code(const Rounder& rounder, float x) {
-  const uint32_t many = spacings(rounder, x);
-  return float_bits(fabsf(x) + bits_float(many)) - many + (many >> rounder.codec.shift) + rounder.place;
-}
-
 // Two 16-bit codes with their signs.
 __device__ inline uint32_t two_codes(const Rounder& rounder, float low, float high) {
-#if defined(__CUDA_ARCH__)
   if (rounder.unit != Rounder::Unit::none) return unit_codes(rounder.unit, low, high);
-#endif
   const uint32_t codes = __byte_perm(quick_code(rounder, low), quick_code(rounder, high), 0x5410);
   const uint32_t signs = __byte_perm(float_bits(low), float_bits(high), 0x7632);
   return choose_bits(0x7FFF7FFFu, codes, signs);
@@ -46,7 +38,7 @@ __device__ inline void store_sums(const WriteView& view, const Rounder& rounder,
     }
     return;
   }
-  seen.amax = float_bits(most) > seen.amax ? float_bits(most) : seen.amax;
+  seen.add_most(most);
   uint8_t* at = view.stored.codes + element / 8 * view.stored.bits;
   uint32_t vanished = 0;  // set if a code became 0
   if (view.stored.bits == 8) {
@@ -91,7 +83,7 @@ __device__ inline void store_sums(const WriteView& view, const Rounder& rounder,
   }
   if (vanished != 0) {
 #pragma unroll
-    for (int i = 0; i < n; ++i) seen.underflow += 2 * float_bits(x[i]) - 1 < rounder.vanishing ? 1 : 0;
+    for (int i = 0; i < n; ++i) seen.add_vanished(x[i], rounder.vanishing);
   }
 }
 

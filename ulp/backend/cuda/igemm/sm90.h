@@ -82,21 +82,6 @@ __device__ inline uint64_t block_descriptor(uint32_t address, uint32_t inner, ui
   return uint64_t{(address & 0x3FFFFu) >> 4} | uint64_t{inner >> 4} << 16 | uint64_t{columns >> 4} << 32;
 }
 
-// Adds the range events that a warp's threads counted to the tensor's statistics.
-__device__ inline void report_warp(const RangeCount& mine, EncodeStats* stats) {
-  if (stats == nullptr) return;
-  const uint32_t sums[3] = {warp_sum(mine.overflow), warp_sum(mine.underflow), warp_sum(mine.nan)};
-  const uint32_t most = warp_max(mine.amax);
-  if (threadIdx.x % 32 != 0) return;
-  unsigned long long* counts[3] = {reinterpret_cast<unsigned long long*>(&stats->overflow),
-                                   reinterpret_cast<unsigned long long*>(&stats->underflow),
-                                   reinterpret_cast<unsigned long long*>(&stats->nan)};
-  for (int i = 0; i < 3; ++i) {
-    if (sums[i] != 0) atomicAdd(counts[i], static_cast<unsigned long long>(sums[i]));
-  }
-  if (most != 0) atomicMax(reinterpret_cast<unsigned int*>(&stats->amax), static_cast<unsigned int>(most));
-}
-
 // Two bytes, sign-extended to 16 bits: a selector with the high bit set replicates the byte's sign.
 template <uint32_t selector>
 __device__ inline uint32_t two_signed(uint32_t bytes) {

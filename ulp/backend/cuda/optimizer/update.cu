@@ -26,8 +26,9 @@ struct PackedCount {
     RangeCount one;
     one.add(made, pattern);
     events += one.overflow | one.underflow << 10 | one.nan << 20;
-    amax = one.amax > amax ? one.amax : amax;
+    add_most(one.amax);
   }
+  __device__ void add_most(uint32_t pattern) { amax = pattern > amax ? pattern : amax; }
   __device__ RangeCount counts() const { return {events & 1023u, events >> 10 & 1023u, events >> 20, amax}; }
 };
 static_assert(kMostShare * kUpdateChunk / 32 < 1024);
@@ -276,13 +277,13 @@ struct Steps {
         same += mask_equal(bits_float(weight.pattern(i)), bits_float(old.pattern(i)));
     }
     weight.template store<kNear>(codes[kWeight], side, at);
-    saw(kWeight, weights.most);
+    seen[kWeight].add_most(float_bits(weights.most));
 #pragma unroll
     for (int k = 0; k < kStates; ++k) {
       if (k >= states) continue;
       moment[k].write(values[k], nullptr);
       moment[k].template store<kNear>(codes[kState + k], nullptr, at);
-      saw(kState + k, magnitudes[k].most);
+      seen[kState + k].add_most(float_bits(magnitudes[k].most));
     }
     // An update of zero changes nothing; other updates that change nothing are cancelled.
     counted += kLane + zeros + ((zeros - same) << 16);
@@ -335,12 +336,6 @@ struct Steps {
         store_run<kStateKind>(codes[kState + k], nullptr, at, count, moment[k]);
       }
     }
-  }
-
- private:
-  __device__ void saw(int which, float most) {
-    const uint32_t pattern = float_bits(most);
-    seen[which].amax = pattern > seen[which].amax ? pattern : seen[which].amax;
   }
 };
 

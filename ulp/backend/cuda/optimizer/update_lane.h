@@ -3,6 +3,7 @@
 // compiled as kernels.
 #pragma once
 
+#include "ulp/backend/cuda/access/convert_pair.h"
 #include "ulp/backend/cuda/optimizer/update_unchecked.h"
 
 namespace ulp::cuda {
@@ -103,11 +104,11 @@ struct Lane {
         high[i] = float_bits(x[i]);
         high[i + 1] = float_bits(x[i + 1]);
       } else if constexpr (kKind == Quick::bf16) {
-        high[i / 2] = pack_bf16(x[i], x[i + 1]);
+        high[i / 2] = bf16_pair(x[i], x[i + 1]);
       } else {
         uint32_t two[2] = {float_bits(x[i]), float_bits(x[i + 1])};
         if constexpr (kKind == Quick::bf16_8) {
-          for (uint32_t& one : two) one += 0x7Fu + (one >> 8 & 1u);
+          for (uint32_t& one : two) one = EvenByPattern::dropping(8).raised(one);
           const uint32_t bytes = __byte_perm(two[0], two[1], 0x0051u);
           low[i / 4] = i % 4 == 0 ? bytes : __byte_perm(low[i / 4], bytes, 0x5410u);
         } else if constexpr (kKind == Quick::bf16_random) {

@@ -40,18 +40,6 @@ __device__ inline uint32_t mask_equal(float a, float b) {
 #endif
 }
 
-// Two values that neither overflow nor are NaN, rounded to nearest bf16; the first in the low half.
-__device__ inline uint32_t pack_bf16(float low, float high) {
-#if defined(__CUDA_ARCH__)
-  uint32_t packed;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-  return packed;
-#else
-  const auto nearest = [](float x) { return float_bits(x) + 0x7FFFu + (float_bits(x) >> 16 & 1u); };
-  return nearest(low) >> 16 | (nearest(high) & 0xFFFF0000u);
-#endif
-}
-
 // The range of magnitudes of several values.
 struct Magnitudes {
   float least = bits_float(0x7F800000u), most = 0;
