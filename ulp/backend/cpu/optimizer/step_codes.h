@@ -42,7 +42,7 @@ struct Codes {
     return spec.emin == -126 && spec.sign_shift - spec.man == 8;
   }
   // IEEE specials, so that NaN has a code of its own; values that the adder can round
-  // (kernels_simd.cc).
+  // (nearest_even.h).
   static bool fits(const CodecSpec& spec) {
     const bool ieee = spec.nan_keep != 0 && spec.special_keep != 0;
     const bool near = spec.emin > -126 && spec.man <= 22 && decode_scalar(spec, spec.max_code) < kFar;
