@@ -1,4 +1,5 @@
-// Narrow accumulators: the reference against loops of this file, closed forms, and the CPU's kernels bit for bit.
+// Narrow accumulators: the reference against loops of this file, closed forms, and the CPU's
+// kernels bit for bit.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -41,7 +42,8 @@ struct Sums {
   Overflow overflow = Overflow::saturate;
 };
 
-// One term more, with arithmetic in double: sums and products of two fp32 numbers are rounded to fp32 as if only once.
+// One term more, with arithmetic in double: sums and products of two fp32 numbers are rounded to
+// fp32 as if only once.
 float plus(const Sums& sums, float sum, float a, float b) {
   const auto product = static_cast<float>(static_cast<double>(a) * b);
   const auto wide = static_cast<float>(static_cast<double>(sum) + product);
@@ -113,7 +115,8 @@ class Trained {
             runner.get(graph_[weight].grad)};
   }
 
-  // The same from the operands, every product met once: its place among the terms of all three sums is the reference's.
+  // The same from the operands, every product met once: its place among the terms of all three sums
+  // is the reference's.
   Numbers expected(const Sums& sums, const Numbers& given) const {
     const ConvOptions& o = layer_.options;
     const Shape shape = graph_[out_].shape;
@@ -262,7 +265,8 @@ float dot(const std::string& format, Overflow overflow, const Values& a, const V
   return first;
 }
 
-// Ones stop counting at 2^(m + 1): the next is half the spacing there, and the tie goes back to the even sum.
+// Ones stop counting at 2^(m + 1): the next is half the spacing there, and the tie goes back to the
+// even sum.
 TEST(Accumulator, OnesStopCounting) {
   const Values ones(4096, 1);
   for (const auto& [format, sum] : std::vector<std::pair<std::string, float>>{{"fp16", 2048},
@@ -419,7 +423,8 @@ TEST_F(AccumulatorTest, KernelsGiveTheBitsOfTheReference) {
   }
 }
 
-// Products of narrow operands, into gradients of weights and sums of them, in the memory that was planned.
+// Products of narrow operands, into gradients of weights and sums of them, in the memory that was
+// planned.
 TEST_F(AccumulatorTest, StepsGiveTheBitsOfTheReference) {
   for (const char* model : {"resnet8", "lenet"}) {
     ModelRequest request;

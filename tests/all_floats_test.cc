@@ -1,5 +1,5 @@
-// All 2^32 floats through the bulk codec and back: fp16 against the compiler's _Float16, the other formats
-// against the oracle. The slow suite: minutes. Each pass says on stderr when it is done.
+// All 2^32 floats through the bulk codec and back: fp16 against the compiler's _Float16, the other
+// formats against the oracle. The slow suite: minutes. Each pass says on stderr when it is done.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -19,14 +19,15 @@
 namespace ulp {
 namespace {
 
-// A chunk is half a binade: all its numbers have one exponent, or are fp32 subnormals, or infinity and NaN.
+// A chunk is half a binade: all its numbers have one exponent, or are fp32 subnormals, or infinity
+// and NaN.
 constexpr uint64_t kFloats = uint64_t{1} << 32, kChunk = uint64_t{1} << 22;
 constexpr size_t kGrain = size_t{1} << 16;
 
 uint32_t bits_of(float x) { return std::bit_cast<uint32_t>(x); }
 
-// One chunk, or a part of it: what went in, and what the codec made of it. The element numbers, which give
-// the random words, are the bit patterns of the floats.
+// One chunk, or a part of it: what went in, and what the codec made of it. The element numbers,
+// which give the random words, are the bit patterns of the floats.
 struct Slice {
   uint64_t first;
   std::span<const float> inputs;
@@ -67,7 +68,8 @@ class Chunk {
 
   const std::vector<float>& inputs() const { return inputs_; }
 
-  // Through the codec and back; `check` is given slices, from several threads at once, and returns Findings.
+  // Through the codec and back; `check` is given slices, from several threads at once, and returns
+  // Findings.
   template <typename Check>
   void run(const std::string& name, const Rounding& how, const Check& check) {
     const EncodeStats stats = encode(format_, how, inputs_, codes_, first_);
@@ -151,12 +153,13 @@ TEST(AllFloats, E5m2Stochastic) { run_against_oracle("e5m2", Round::stochastic);
 
 // ---- fp16 against the compiler ----
 
-// `compiled` are the compiler's codes of the whole chunk. Its infinity is, saturated, the largest number:
-// 0x7bff with the sign, the code before.
+// `compiled` are the compiler's codes of the whole chunk. Its infinity is, saturated, the largest
+// number: 0x7bff with the sign, the code before.
 Findings check_against_compiler(const std::vector<uint16_t>& compiled, Overflow overflow,
                                 const Slice& slice) {
   Findings found;
-  // The code last expected and its value: neighbouring floats share a code, and the conversion is slow.
+  // The code last expected and its value: neighbouring floats share a code, and the conversion is
+  // slow.
   uint32_t expected = 0, expected_value = 0;
   for (size_t i = 0; i < slice.inputs.size(); ++i) {
     const float x = slice.inputs[i];

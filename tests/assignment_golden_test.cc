@@ -1,6 +1,6 @@
-// The tensors that are counted, their groups, and the assignments by size and by operator, against what the
-// public code of the precision-assignment paper prints for two of its nets: golden/MODEL.txt. For the others
-// and all widths, what must be true of any answer.
+// The tensors that are counted, their groups, and the assignments by size and by operator, against
+// what the public code of the precision-assignment paper prints for two of its nets:
+// golden/MODEL.txt. For the others and all widths, what must be true of any answer.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -147,7 +147,8 @@ TEST_P(AssignmentGolden, EveryTensorAgrees) {
   }
 }
 
-// The rule for parameters, spelled out on the graph: the group of what made the operator's first input.
+// The rule for parameters, spelled out on the graph: the group of what made the operator's first
+// input.
 TEST_P(AssignmentGolden, ParametersAreGroupedWithWhatTheirOperatorReads) {
   const ClassifierGraph made = build();
   const Graph& graph = made.graph;
@@ -254,7 +255,8 @@ TEST_P(AssignmentProperties, GroupsAreTakenInOrderUntilTheRatioIsReachedAndNoFur
       EXPECT_GE(low, ratio_before);
       before = chosen;
       ratio_before = low;
-      // Low is what lies in a chosen group, weight gradients apart; they are all that the ratio lacks.
+      // Low is what lies in a chosen group, weight gradients apart; they are all that the ratio
+      // lacks.
       const std::set<int> set(chosen.begin(), chosen.end());
       EXPECT_EQ(set.size(), chosen.size());
       double high_weight_grads = 0;
@@ -311,16 +313,16 @@ INSTANTIATE_TEST_SUITE_P(Nets, AssignmentProperties,
                                               static_cast<int>(100 * std::get<1>(param.param)));
                          });
 
-// Groups are measured whole, weight gradients among them: at this width 0.9 is reached by the groups, not
-// quite by what is low.
+// Groups are measured whole, weight gradients among them: at this width 0.9 is reached by the
+// groups, not quite by what is low.
 TEST(AssignmentOfSqueezenet, TheRatioIsThatOfGroups) {
   const ClassifierGraph made = build_classifier({.name = "squeezenet", .width = 0.1}, Mode::training);
   const Assignment assignment = parse_policy("size:0.9")->assign(made.graph);
   EXPECT_NEAR(low_ratio(counted_tensors(made.graph), assignment), 0.899935, 1e-6);
 }
 
-// One half of a split feeds a product, the other a concatenation; and a product reads a concatenation through
-// a shuffle.
+// One half of a split feeds a product, the other a concatenation; and a product reads a
+// concatenation through a shuffle.
 TEST(AssignmentOfShufflenet, HalvesAreSeparateTensors) {
   const ClassifierGraph made = build_classifier({.name = "shufflenetv2"}, Mode::training);
   const Assignment op = parse_policy("op")->assign(made.graph),

@@ -1,5 +1,5 @@
-// Whole runs on a device that is not the host against runs on the CPU; and that what holds backends to the reference, and plans
-// to their nodes, works there too.
+// Whole runs on a device that is not the host against runs on the CPU; and that what holds backends
+// to the reference, and plans to their nodes, works there too.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-// Training on a device that is not the host against training on the CPU: the same kernels, so the same bits of state, range
-// events and losses, however a step is judged, cut and planned; and the memory that was planned.
+// Training on a device that is not the host against training on the CPU: the same kernels, so the
+// same bits of state, range events and losses, however a step is judged, cut and planned; and the
+// memory that was planned.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// Whole training steps with the kernels for a GPU, emulated: what their plans fuse, merge, move or overwrite changes no bit.
+// Whole training steps with the kernels for a GPU, emulated: what their plans fuse, merge, move or
+// overwrite changes no bit.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -50,8 +51,8 @@ TEST(EmulatedStep, PlansChangeNoBitOfDepthwiseAndShuffledModels) {
   expect_same(make_graph("shufflenetv2", 32, 0, 0.25, 2), {"fp(4,3,4)", "bf16"});
 }
 
-// What convolutions prepare of their weights is made for many at once, a few launches a step, and the step takes hardly more
-// memory than one in which each prepares for itself.
+// What convolutions prepare of their weights is made for many at once, a few launches a step, and
+// the step takes hardly more memory than one in which each prepares for itself.
 TEST(EmulatedStep, WeightsPreparedTogetherChangeNoBit) {
   const harness::TrainingGraph made = make_graph("resnet8", 8, 0, 1);
   const std::vector<std::string> storages = {"bf16", "fp(4,3,4)"};
@@ -95,7 +96,8 @@ int count_joined(const Plan& plan) {
   return joined;
 }
 
-// A batch norm's reduction and what follows it are one task in formats that models train in. The bits are those of two, the range events too.
+// A batch norm's reduction and what follows it are one task in formats that models train in. The
+// bits are those of two, the range events too.
 TEST(EmulatedStep, JoinedStepsChangeNoBit) {
   const harness::TrainingGraph once = make_graph("resnet8", 16, 0, 0.5),
                                twice = make_graph("resnet8", 8, 0, 1, 3, 2);

@@ -51,8 +51,9 @@ std::vector<float> weights(Engine& engine, const std::string& name) {
   return engine.state().find(name).values();
 }
 
-// Before the first step too, weights that are rounded at random are rounded by words of their own and of the seed: which
-// elements went up is then no more alike than chance has it. With the same words two thirds would agree.
+// Before the first step too, weights that are rounded at random are rounded by words of their own
+// and of the seed: which elements went up is then no more alike than chance has it. With the same
+// words two thirds would agree.
 TEST(Engine, FirstWeightsHaveRandomWordsOfTheirOwn) {
   const auto rounded_up = [](uint64_t seed, const char* name) {
     EngineOptions made = options("resnet8", 2);
@@ -371,8 +372,8 @@ TEST(Engine, CountsElementsOverMicroBatches) {
     EXPECT_TRUE(std::any_of(gradient.begin(), gradient.end(), [](float value) { return value != 0; }));
   }
   EXPECT_GT(overflowed[0], 0u);
-  EXPECT_EQ(overflowed,
-            std::vector<uint64_t>(3, overflowed[0]));  // a weight is one tensor, however often it is read
+  // A weight is one tensor, however often it is read.
+  EXPECT_EQ(overflowed, std::vector<uint64_t>(3, overflowed[0]));
 }
 
 class CheckpointTest : public testing::Test {

@@ -1,8 +1,9 @@
-// Every code of every small format, and every border between codes, against the oracle: the scalar codec
-// first, then the bulk codec under every vector unit, which must equal it bit for bit.
+// Every code of every small format, and every border between codes, against the oracle: the scalar
+// codec first, then the bulk codec under every vector unit, which must equal it bit for bit.
 //
-// Formats: all presets of at most 16 bits, and fp(e,m,b) for every e and m that fit in 16 bits, with biases
-// from the lowest valid to the highest, in all three kinds of specials. Nothing is thinned out.
+// Formats: all presets of at most 16 bits, and fp(e,m,b) for every e and m that fit in 16 bits,
+// with biases from the lowest valid to the highest, in all three kinds of specials. Nothing is
+// thinned out.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -39,8 +40,8 @@ std::vector<Overflow> overflows_of(const FloatFormat& format) {
 
 // ---- All small formats ----
 
-// Extra biases to try: both ends of what is valid, the usual ones, and those whose normal numbers are fp32
-// subnormals (bias > 127).
+// Extra biases to try: both ends of what is valid, the usual ones, and those whose normal numbers
+// are fp32 subnormals (bias > 127).
 std::set<int> extra_biases(int exp, int man, Specials specials) {
   std::set<int> valid;
   for (int b = -512; b <= 512; ++b) {
@@ -103,9 +104,9 @@ void check_codes(const FloatFormat& format, const oracle::CodeTable& table) {
   }
 }
 
-// (b) Inputs at which rounding decides: every value, every midpoint, and the fp32 neighbours of both; then
-// NaN codes, and inputs that are far away. Where a format's spacing is fp32's own, a midpoint is no fp32
-// number: then the nearest one stands in.
+// (b) Inputs at which rounding decides: every value, every midpoint, and the fp32 neighbours of
+// both; then NaN codes, and inputs that are far away. Where a format's spacing is fp32's own, a
+// midpoint is no fp32 number: then the nearest one stands in.
 std::vector<float> decisive_inputs(const FloatFormat& format, const oracle::CodeTable& table) {
   std::vector<double> marks = table.magnitudes();
   marks.push_back(oracle::after_largest(format));
@@ -115,7 +116,8 @@ std::vector<float> decisive_inputs(const FloatFormat& format, const oracle::Code
     inputs.push_back(-x);
   };
   const auto push_around = [&](double mark) {
-    const float x = static_cast<float>(mark);  // 2^128, after the largest numbers of all, becomes infinity
+    // 2^128, after the largest numbers of all, becomes infinity.
+    const float x = static_cast<float>(mark);
     push_both_signs(x);
     push_both_signs(toward_infinity(x));
     push_both_signs(std::nextafter(x, 0.0f));
@@ -143,8 +145,8 @@ struct Written {
   EncodeStats stats;
 };
 
-// The scalar codec against the oracle, and what it wrote. NaNs: the oracle says that the code is one, and a
-// format without NaN gets the largest number, with the sign.
+// The scalar codec against the oracle, and what it wrote. NaNs: the oracle says that the code is
+// one, and a format without NaN gets the largest number, with the sign.
 Written check_scalar(const FloatFormat& format, const oracle::CodeTable& table, const Rounding& how,
                      const std::vector<float>& inputs, const std::vector<uint32_t>& random) {
   const CodecSpec spec = make_spec(format, how.overflow);
@@ -211,9 +213,10 @@ void check_bulk(const FloatFormat& format, const std::vector<float>& inputs, con
   use_simd("auto");
 }
 
-// The same in short pieces, a call each. The inputs ascend, so most pieces lie well inside the format's range
-// and have neither zeros nor specials in them: a bulk encoder may take another path for such data. Over all
-// the inputs of a small format at once it never would; those of a large one have long plain stretches anyway.
+// The same in short pieces, a call each. The inputs ascend, so most pieces lie well inside the
+// format's range and have neither zeros nor specials in them: a bulk encoder may take another path
+// for such data. Over all the inputs of a small format at once it never would; those of a large one
+// have long plain stretches anyway.
 void check_bulk_in_pieces(const FloatFormat& format, const std::vector<float>& inputs,
                           const Written& expected) {
   if (format.bits() > 11) return;
@@ -253,7 +256,8 @@ void check_bulk_decode(const FloatFormat& format) {
   use_simd("auto");
 }
 
-// A format whose scalar codec has been checked, and what the bulk codec must do with the same inputs.
+// A format whose scalar codec has been checked, and what the bulk codec must do with the same
+// inputs.
 struct Checked {
   FloatFormat format;
   std::vector<float> inputs;
@@ -283,7 +287,8 @@ Checked check_scalar_codec(const FloatFormat& format) {
       checked.written.push_back(check_scalar(format, table, {mode, overflow, kKey}, checked.inputs, kWords));
     }
   }
-  // Midpoints have exactly half of all words on their side: the two words at the border, and the ends.
+  // Midpoints have exactly half of all words on their side: the two words at the border, and the
+  // ends.
   for (const uint32_t word : {0u, 0x7fffffffu, 0x80000000u, 0xffffffffu}) {
     const std::vector<uint32_t> words(checked.inputs.size(), word);
     check_scalar(format, table, {Round::stochastic, Overflow::saturate, kKey}, checked.inputs, words);
@@ -300,8 +305,8 @@ void check_bulk_codec(const Checked& checked) {
   }
 }
 
-// The scalar check of one format runs beside the bulk check of the one before: about the same work, and each
-// on one thread, since short parallel loops would mostly wait.
+// The scalar check of one format runs beside the bulk check of the one before: about the same work,
+// and each on one thread, since short parallel loops would mostly wait.
 void check_formats(const std::vector<FloatFormat>& formats) {
   ASSERT_FALSE(formats.empty());
   const int threads_before = thread_count();
@@ -330,7 +335,8 @@ INSTANTIATE_TEST_SUITE_P(ExponentBits, ExhaustiveGrid, testing::Range(2, 9));
 
 // ---- Lengths, alignment, and what lies around the output ----
 
-// Formats of every width from 3 to 32 bits: all splits into exponent and mantissa that are valid with b = 0.
+// Formats of every width from 3 to 32 bits: all splits into exponent and mantissa that are valid
+// with b = 0.
 std::vector<FloatFormat> formats_of_width(int bits) {
   std::vector<FloatFormat> formats;
   for (int exp = 2; exp <= 8; ++exp) {

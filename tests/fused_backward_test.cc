@@ -1,5 +1,5 @@
-// Fused backward against the same run unfused: every bit of the state, for every optimizer and rule, where updates wait
-// for nothing, for a norm, for a verdict, and for several micro-batches.
+// Fused backward against the same run unfused: every bit of the state, for every optimizer and
+// rule, where updates wait for nothing, for a norm, for a verdict, and for several micro-batches.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -53,8 +53,8 @@ struct Outcome {
   }
 };
 
-// Six steps, the last of fewer examples. With `scales`, the loss scale of each step: too large a one overflows, and the
-// step is refused.
+// Six steps, the last of fewer examples. With `scales`, the loss scale of each step: too large a
+// one overflows, and the step is refused.
 Outcome train(const EngineOptions& made, const std::vector<float>& scales = {}, double clip_value = 0) {
   Engine engine(made);
   const Data whole(8), rest(5);
@@ -183,7 +183,8 @@ TEST(Fused, OverflowsAreSkippedWithTheSameBits) {
   }
 }
 
-// What is made twice is rounded twice, the same way; and narrow arithmetic is the same in any order of updates.
+// What is made twice is rounded twice, the same way; and narrow arithmetic is the same in any order
+// of updates.
 TEST(Fused, NarrowAssignmentsGiveTheSameBits) {
   for (const char* policy : {"size:0.5", "uniform", "op", "fpu16:bf16", "fpu16:e8m5"}) {
     SCOPED_TRACE(policy);
@@ -197,7 +198,8 @@ TEST(Fused, NarrowAssignmentsGiveTheSameBits) {
   }
 }
 
-// Of all gradients no more than the few that backward has in hands is there at a time. What is left here is activations.
+// Of all gradients no more than the few that backward has in hands is there at a time. What is left
+// here is activations.
 TEST(Fused, TakesTheMemoryOfFewGradients) {
   EngineOptions made = options("extra:8", "bf16", OptimizerKind::adamw);
   made.model.name = "resnet18";

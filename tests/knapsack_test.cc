@@ -1,11 +1,13 @@
-// The proof that choosing a precision assignment is NP-hard (appendix A of the precision-assignment paper),
-// run on the engine: a knapsack becomes a network, formats, one example and a bound on the low ratio, and
-// the assignment of the best accuracy after one step of training tells which items to pack.
+// The proof that choosing a precision assignment is NP-hard (appendix A of the precision-assignment
+// paper), run on the engine: a knapsack becomes a network, formats, one example and a bound on the
+// low ratio, and the assignment of the best accuracy after one step of training tells which items
+// to pack.
 //
-// Accuracy is -L(f(x), y) of the trained parameters, and the proof evaluates it without rounding. It has to:
-// its assignments have low parameters, and there a trained one, 2^-(k+l) x_i, would underflow as 2^-k x_i
-// does, and all selections would be equally good. So a step is trained in the assignment, with master copies
-// in fp_hi, and evaluated by an inference graph in fp32, in which all numbers of these instances are exact.
+// Accuracy is -L(f(x), y) of the trained parameters, and the proof evaluates it without rounding.
+// It has to: its assignments have low parameters, and there a trained one, 2^-(k+l) x_i, would
+// underflow as 2^-k x_i does, and all selections would be equally good. So a step is trained in the
+// assignment, with master copies in fp_hi, and evaluated by an inference graph in fp32, in which
+// all numbers of these instances are exact.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +35,8 @@
 namespace ulp {
 namespace {
 
-// Operators of the proof that no model has: the sum of all elements of all inputs, and the scaled l1 loss.
+// Operators of the proof that no model has: the sum of all elements of all inputs, and the scaled
+// l1 loss.
 using Values = std::vector<float>;
 using Function = void (*)(const Node& node, const std::vector<Values>& in, Values& out);
 
@@ -132,8 +135,9 @@ int best_profit(const Knapsack& items, size_t capacity) {
   return best.back();
 }
 
-// The bounds keep every number of the evaluation within fp32's 24 bits: profits sum to 60 at most, x_i is at
-// least 1/2, and 8 bits of mantissa are enough for Eq. (4), so w_i x_i^2 is a multiple of 2^-18.
+// The bounds keep every number of the evaluation within fp32's 24 bits: profits sum to 60 at most,
+// x_i is at least 1/2, and 8 bits of mantissa are enough for Eq. (4), so w_i x_i^2 is a multiple of
+// 2^-18.
 Knapsack random_knapsack(size_t n, uint32_t seed) {
   std::mt19937 random(seed);
   const auto draw = [&](int most) { return 1 + static_cast<int>(random() % static_cast<uint32_t>(most)); };
@@ -151,8 +155,8 @@ float rounded(const FloatFormat& format, double s) {
   return bits_float(decode_scalar(spec, encode_scalar(spec, Round::nearest_even, pattern, 0).code));
 }
 
-// The proof's instance of the tradeoff problem, made as it says one can be: mantissa bits for fp_lo until
-// Eq. (4) holds, then k until Eq. (5) does, then an fp_hi that is large enough.
+// The proof's instance of the tradeoff problem, made as it says one can be: mantissa bits for fp_lo
+// until Eq. (4) holds, then k until Eq. (5) does, then an fp_hi that is large enough.
 struct Tradeoff {
   static constexpr int l = 3;
   Knapsack items;
@@ -205,7 +209,8 @@ struct Tradeoff {
 
 std::string item_name(size_t i) { return fmt::format("item{}", i); }
 
-// Figure 8: x is split into scalars v_i, v_(n+i) = theta_i v_i, v_(2n+1) is the sum of all their elements.
+// Figure 8: x is split into scalars v_i, v_(n+i) = theta_i v_i, v_(2n+1) is the sum of all their
+// elements.
 struct Network {
   Graph graph;
   TensorId x, y, loss;
@@ -224,8 +229,9 @@ struct Network {
     const TensorId predicted = b.add_one(kTotal, "total", products);
     loss = b.add_one(kScaledL1, "loss", {predicted, y}, {{"scale", std::ldexp(1, -tradeoff.k)}});
   }
-  // A split makes at most 8 parts, so more scalars come of two halves. That adds 2n elements to TS, none on
-  // the way of a gradient to a parameter; the bound r takes them into account as it does all others.
+  // A split makes at most 8 parts, so more scalars come of two halves. That adds 2n elements to TS,
+  // none on the way of a gradient to a parameter; the bound r takes them into account as it does
+  // all others.
   std::vector<TensorId> scalars(Builder& b, int64_t n) const {
     if (n <= 8) return split(b, "split", x, n);
     const std::vector<TensorId> halves = split(b, "halves", x, 2);
@@ -351,13 +357,13 @@ class Training {
   StepState step_;
   std::unique_ptr<Plan> plan_;  // of the evaluation
   std::unique_ptr<Executor> evaluator_;
-  // By assignment of what is computed: gradients that no parameter needs (of the input and the scalars) have
-  // a format and no numbers, so a step is run once for all formats of theirs.
+  // By assignment of what is computed: gradients that no parameter needs (of the input and the
+  // scalars) have a format and no numbers, so a step is run once for all formats of theirs.
   std::map<High, double> accuracies_;
 };
 
-// Accuracies are those of the lemma. For every capacity, also those at which r is 0, each assignment that is
-// best among those within r packs an optimal knapsack.
+// Accuracies are those of the lemma. For every capacity, also those at which r is 0, each
+// assignment that is best among those within r packs an optimal knapsack.
 void expect_best_are_optimal(const Tradeoff& tradeoff, size_t size, const std::vector<Outcome>& outcomes) {
   for (const Outcome& outcome : outcomes) ASSERT_EQ(outcome.accuracy, tradeoff.accuracy(outcome.selection));
   for (size_t capacity = 0; 2 * capacity <= size + 2; ++capacity) {
@@ -386,7 +392,8 @@ TEST(Knapsack, FormatsSatisfyTheProofsEquations) {
       EXPECT_TRUE(t.hi.exp >= t.lo.exp && t.hi.man >= t.lo.man);  // (3)
       EXPECT_TRUE(t.represents_roots());                          // (4)
       EXPECT_TRUE(t.underflows());                                // (5)
-      for (const double s : t.back_propagated()) {                // (6): S2, and S3 with 2^-(k+l) beside it
+      // (6): S2, and S3 with 2^-(k+l) beside it.
+      for (const double s : t.back_propagated()) {
         EXPECT_EQ(rounded(t.hi, s), s);
         EXPECT_EQ(rounded(t.hi, std::ldexp(s, -t.l)), std::ldexp(s, -t.l));
       }
@@ -401,7 +408,8 @@ TEST(Knapsack, FormatsSatisfyTheProofsEquations) {
   }
 }
 
-// A device, and the most items of which all selections are run on it: plans with oneDNN's products take long.
+// A device, and the most items of which all selections are run on it: plans with oneDNN's products
+// take long.
 using Device = std::pair<std::string, size_t>;
 class KnapsackTest : public testing::TestWithParam<Device> {};
 

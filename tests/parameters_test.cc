@@ -65,7 +65,8 @@ TEST(Groups, SelectByRoleNameAndSize) {
   EXPECT_EQ(choice(engine, "conv1.weight").rule.kind, UpdateRule::Kind::master);
   EXPECT_EQ(choice(engine, "fc.bias").update.lr_factor, 0.5);
   EXPECT_EQ(choice(engine, "fc.bias").rule.kind, UpdateRule::Kind::kahan);
-  EXPECT_EQ(choice(engine, "layer3.0.conv2.weight").rule.kind, UpdateRule::Kind::stochastic);  // 36,864
+  // 36,864.
+  EXPECT_EQ(choice(engine, "layer3.0.conv2.weight").rule.kind, UpdateRule::Kind::stochastic);
   EXPECT_EQ(choice(engine, "layer3.0.conv2.weight").update.lr_factor, 3);
   EXPECT_EQ(choice(engine, "layer3.0.conv1.weight").rule.kind, UpdateRule::Kind::master);  // 18,432
   const Plan& plan = engine.training_plan();
@@ -86,7 +87,8 @@ TEST(Groups, OneThatSelectsNothingIsRefused) {
   EXPECT_THROW(Engine{resnet(config)}, Error);
 }
 
-// A group back in fp32 within a run of narrow weights needs no format, and one that leaves fp32 has the usual one.
+// A group back in fp32 within a run of narrow weights needs no format, and one that leaves fp32 has
+// the usual one.
 TEST(Groups, FollowTheirRulesFormat) {
   RunConfig config;
   config.update = "extra:8";
@@ -154,7 +156,8 @@ TEST(Stored, AssignedFp32IsMaster) {
 TEST(Stored, PeakCountsTheSnapshot) {
   for (const bool snapshot : {false, true}) {
     RunConfig config;
-    const size_t kilobytes = snapshot ? 2000 : 1500;  // with all groups high they take 2236 and 1708
+    // With all groups high they take 2236 and 1708.
+    const size_t kilobytes = snapshot ? 2000 : 1500;
     config.policy = fmt::format("peak:{}KB", kilobytes);
     EngineOptions options = resnet(config);
     options.fused_backward = true;

@@ -1,9 +1,10 @@
-// The logarithm and the power behind S2FP8 on every argument they have, against libm: the bounds that
-// ulp/numeric/power.h states, and the largest errors found. The slow suite: about two minutes on two cores.
+// The logarithm and the power behind S2FP8 on every argument they have, against libm: the bounds
+// that ulp/numeric/power.h states, and the largest errors found. The slow suite: about two minutes
+// on two cores.
 //
-// The sweep compares with double libm, whose own error, below 2^-45 in a logarithm of at most 149 and below
-// 2^-52 in a power near 1, is 2^-21 and less of what is measured. The worst arguments are measured again in
-// long double, and those are the figures printed.
+// The sweep compares with double libm, whose own error, below 2^-45 in a logarithm of at most 149
+// and below 2^-52 in a power near 1, is 2^-21 and less of what is measured. The worst arguments are
+// measured again in long double, and those are the figures printed.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -45,8 +46,8 @@ struct Worst {
   }
 };
 
-// The worst of error(pattern) over the patterns begin .. end - 1, which each thread sees in order with an
-// error of its own making.
+// The worst of error(pattern) over the patterns begin .. end - 1, which each thread sees in order
+// with an error of its own making.
 template <typename MakeError>
 Worst worst_of(uint64_t begin, uint64_t end, const MakeError& make_error) {
   Worst all;
@@ -69,8 +70,8 @@ Real log_error(uint32_t pattern, int32_t got) {
   return std::fabs(static_cast<Real>(got) - exact);
 }
 
-// Errors of logarithms, and infinity where one is below its predecessor's: S2FP8 takes the largest logarithm
-// for that of the largest magnitude.
+// Errors of logarithms, and infinity where one is below its predecessor's: S2FP8 takes the largest
+// logarithm for that of the largest magnitude.
 auto log_errors(uint32_t first) {
   return [last = log2_fixed(first > 1 ? first - 1 : 1)](uint32_t pattern) mutable {
     const int32_t got = log2_fixed(pattern), before = std::exchange(last, got);
@@ -123,8 +124,8 @@ TEST(Power, PowersOfAllArgumentsAreWithinTheStatedBound) {
 }
 
 TEST(Power, PowersStayBetweenTheRootsOfAHalfAndTwo) {
-  // s2fp8_squeeze adds an exponent to the pattern of the power, s2fp8_restore multiplies it twice: both
-  // count on 1/sqrt(2) and sqrt(2), give or take the stated error.
+  // s2fp8_squeeze adds an exponent to the pattern of the power, s2fp8_restore multiplies it twice:
+  // both count on 1/sqrt(2) and sqrt(2), give or take the stated error.
   EXPECT_EQ(exp2_near(0.0f), 1.0f);
   EXPECT_EQ(exp2_near(-0.0f), 1.0f);
   for (const float r : {-0.5f, 0.5f}) {

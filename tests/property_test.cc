@@ -1,5 +1,5 @@
-// Properties of formats and rounding that hold for every valid format, tried on random ones: up to 23
-// mantissa bits, where the exhaustive test cannot go.
+// Properties of formats and rounding that hold for every valid format, tried on random ones: up to
+// 23 mantissa bits, where the exhaustive test cannot go.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -22,7 +22,8 @@ namespace {
 constexpr Round kModes[] = {Round::nearest_even, Round::nearest_away, Round::toward_zero, Round::stochastic};
 constexpr Round kDeterministic[] = {Round::nearest_even, Round::nearest_away, Round::toward_zero};
 constexpr Specials kSpecials[] = {Specials::none, Specials::ieee, Specials::fn};
-// RapidCheck tries a property a hundred times; each time it gets this many formats, with so many inputs.
+// RapidCheck tries a property a hundred times; each time it gets this many formats, with so many
+// inputs.
 constexpr int kCases = 10, kInputs = 300;
 
 uint32_t bits_of(float x) { return std::bit_cast<uint32_t>(x); }
@@ -57,8 +58,8 @@ struct Window {
   bool wild;            // some patterns are anything at all
 };
 
-// Either all around the format's range, with any pattern at all among them, or a few binades inside it: plain
-// data, for which a bulk codec may have a path of its own.
+// Either all around the format's range, with any pattern at all among them, or a few binades inside
+// it: plain data, for which a bulk codec may have a path of its own.
 Window any_window(const FloatFormat& format) {
   const int bottom = std::max(std::ilogb(oracle::smallest_number(format)) - 3, -149);
   const int top = std::min(std::ilogb(oracle::largest_number(format)) + 1, 127);
@@ -81,7 +82,8 @@ rc::Gen<uint32_t> any_pattern(const FloatFormat& format, const Window& window) {
   });
 }
 
-// RapidCheck starts with small numbers and lets them grow: good for containers, wrong for bit patterns.
+// RapidCheck starts with small numbers and lets them grow: good for containers, wrong for bit
+// patterns.
 template <typename T>
 rc::Gen<T> full_range(rc::Gen<T> gen) {
   return rc::gen::resize(rc::kNominalSize, std::move(gen));
@@ -249,8 +251,8 @@ struct RestoreSimd {
   ~RestoreSimd() { use_simd("auto"); }
 };
 
-// The bulk codec on formats that have no table: wide ones too, all modes, with the real random words, under
-// every vector unit.
+// The bulk codec on formats that have no table: wide ones too, all modes, with the real random
+// words, under every vector unit.
 void check_bulk(const Case& c, const Rounding& how, uint64_t first) {
   const RestoreSimd restore;
   std::vector<float> inputs;
@@ -352,8 +354,8 @@ TEST(Formats, NamesMeanWhatTheContractSays) {
   for (const Preset& preset : presets()) EXPECT_EQ(parse_format(preset.name), preset.format) << preset.name;
 }
 
-// Text near a name either names a valid format, which then keeps its meaning under its own name, or is
-// refused with Error: no crash, no other exception.
+// Text near a name either names a valid format, which then keeps its meaning under its own name, or
+// is refused with Error: no crash, no other exception.
 RC_GTEST_PROP(Formats, TextIsParsedOrRefused, ()) {
   const std::vector<std::string> pieces = {"fp", "e",  "m",   "(", ")",    ",",  "-", "+", " ",   "4",
                                            "3",  "16", "999", "8", "ieee", "fn", "b", "",  "e4m3"};
@@ -390,7 +392,8 @@ TEST(Oracle, RoundsE4m3AroundItsLargestNumber) {
   EXPECT_EQ(oracle::smallest_number(e4m3), std::ldexp(1.0, -9));
   EXPECT_TRUE(std::isnan(oracle::code_value(e4m3, 0x7f)));
   EXPECT_EQ(oracle::code_value(e4m3, 0xfe), -448);
-  EXPECT_EQ(event_of(e4m3, Round::nearest_even, 464), RangeEvent::none);  // a tie; 448 = 14 * 32 is even
+  // A tie; 448 = 14 * 32 is even.
+  EXPECT_EQ(event_of(e4m3, Round::nearest_even, 464), RangeEvent::none);
   EXPECT_EQ(event_of(e4m3, Round::nearest_away, 464), RangeEvent::overflow);
   EXPECT_EQ(event_of(e4m3, Round::nearest_even, 465), RangeEvent::overflow);
   EXPECT_EQ(event_of(e4m3, Round::toward_zero, 479), RangeEvent::none);
@@ -403,7 +406,8 @@ TEST(Oracle, RoundsTheFormatOfTheAssignPaper) {
   EXPECT_EQ(oracle::largest_number(fp434), 30);          // 1.875 * 2^(15 - 11)
   EXPECT_EQ(oracle::smallest_number(fp434), std::ldexp(1.0, -13));
   EXPECT_EQ(nearest(fp434, 29), 28);  // a tie between 14 * 2 and 15 * 2
-  EXPECT_EQ(event_of(fp434, Round::nearest_even, 31), RangeEvent::overflow);  // a tie; 32 has the even one
+  // A tie; 32 has the even one.
+  EXPECT_EQ(event_of(fp434, Round::nearest_even, 31), RangeEvent::overflow);
   EXPECT_EQ(event_of(fp434, Round::toward_zero, 31), RangeEvent::none);
   EXPECT_EQ(nearest(fp434, std::numeric_limits<float>::quiet_NaN()), 30);
   EXPECT_EQ(nearest(fp434, -std::numeric_limits<float>::infinity()), -30);

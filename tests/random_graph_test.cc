@@ -1,5 +1,6 @@
-// Random graphs in random formats: the plan, with whatever it fuses, moves and overwrites, against the nodes one by one, bit for
-// bit. Seeds are fixed, so a failure comes back; it prints its seed and the graph's nodes.
+// Random graphs in random formats: the plan, with whatever it fuses, moves and overwrites, against
+// the nodes one by one, bit for bit. Seeds are fixed, so a failure comes back; it prints its seed
+// and the graph's nodes.
 #include "tests/support/random_graph.h"
 
 #include <fmt/format.h>
@@ -17,8 +18,8 @@
 namespace ulp::harness {
 namespace {
 
-// A graph draws one of the lists, each of its tensors one of the list's storages. Lists of one matter: only equal
-// storages take over each other's memory.
+// A graph draws one of the lists, each of its tensors one of the list's storages. Lists of one
+// matter: only equal storages take over each other's memory.
 using StorageLists = std::vector<std::vector<std::string>>;
 
 const StorageLists kPlain = {{"fp32"}, {"fp(4,3,4)"}, {"fp32", "fp(6,9,0)", "fp(4,3,4)", "bf16"}};
@@ -94,14 +95,15 @@ void compare(Random& random, const TrainingGraph& made, const Trial& trial) {
     options.compute.workspace = size_t{1} << random.between(0, 24);
     set_thread_count(static_cast<int>(random.between(1, kMostThreads)));
   }
-  const uint8_t poison = random.one_in(2) ? 0xFF : 0x55;  // NaN in fp32; an ordinary number in every format
+  // NaN in fp32; an ordinary number in every format.
+  const uint8_t poison = random.one_in(2) ? 0xFF : 0x55;
   const Trained planned = run_plan(made, formats, options, poison);
   expect_same_bits(apart, planned, "planned");
   expect_same_events(made.net.graph, apart, planned);
 }
 
-// On one thread unless a test says otherwise: graphs are small, and threads that wait for each other take most of the time.
-// Leaves their number as it was.
+// On one thread unless a test says otherwise: graphs are small, and threads that wait for each
+// other take most of the time. Leaves their number as it was.
 class RandomGraphTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -192,8 +194,8 @@ TrainingGraph strided_pointwise(int64_t batch, int64_t side) {
   return made;
 }
 
-// oneDNN's first choice for this weight gradient writes past its scratchpad and is declined; looking for the next one once
-// read freed memory, and crashed on some sizes.
+// oneDNN's first choice for this weight gradient writes past its scratchpad and is declined;
+// looking for the next one once read freed memory, and crashed on some sizes.
 TEST_F(RandomGraphTest, WeightGradientOfStridedPointwiseConvolution) {
   for (const int64_t side : {2, 3, 7, 8}) {
     for (const int64_t batch : {1, 2, 5}) {

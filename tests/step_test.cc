@@ -1,5 +1,5 @@
-// Whole training steps: what a plan leaves out, moves or overwrites never changes a bit, and takes the memory that was
-// planned.
+// Whole training steps: what a plan leaves out, moves or overwrites never changes a bit, and takes
+// the memory that was planned.
 #include <gtest/gtest.h>
 
 #include <map>

@@ -1,5 +1,5 @@
-// Stochastic rounding: the probabilities, the exact words at which it turns, and which random word an element
-// gets, recomputed with the oracle's own Philox.
+// Stochastic rounding: the probabilities, the exact words at which it turns, and which random word
+// an element gets, recomputed with the oracle's own Philox.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -132,8 +132,8 @@ TEST(Stochastic, FrequenciesAreTheFractions) {
 
 // ---- The exact words ----
 
-// A number, its negative, and the words around the border. Deep below the smallest number the fraction has
-// bits under 2^-32, and below 2^-32 no word at all rounds up.
+// A number, its negative, and the words around the border. Deep below the smallest number the
+// fraction has bits under 2^-32, and below 2^-32 no word at all rounds up.
 void check_turning_word(const FloatFormat& format, float x) {
   const CodecSpec spec = make_spec(format, Overflow::saturate);
   const oracle::Bracket around = oracle::bracket(format, x);
@@ -174,8 +174,8 @@ TEST(Stochastic, TurnsAtTheExactWord) {
   }
 }
 
-// Two neighbouring thresholds, 2^-32 apart, in e5m2 (smallest number 2^-16): fractions k 2^-32 and the
-// numbers between them, worked out by hand.
+// Two neighbouring thresholds, 2^-32 apart, in e5m2 (smallest number 2^-16): fractions k 2^-32 and
+// the numbers between them, worked out by hand.
 TEST(Stochastic, ResolvesTheLastBitOfTheWord) {
   const FloatFormat e5m2 = make_format(5, 2, 0, Specials::ieee);
   const CodecSpec spec = make_spec(e5m2, Overflow::saturate);
@@ -197,8 +197,9 @@ TEST(Stochastic, ResolvesTheLastBitOfTheWord) {
 
 // ---- Which word an element gets ----
 
-// In fp(2,0,0) the numbers between 1 and 2 have fractions of 23 bits. Next to element i's word, rounded down
-// and up to 23 bits, the lower must stay and the upper must go: so encode used a word with these top bits.
+// In fp(2,0,0) the numbers between 1 and 2 have fractions of 23 bits. Next to element i's word,
+// rounded down and up to 23 bits, the lower must stay and the upper must go: so encode used a word
+// with these top bits.
 void check_words(const RoundKey& key, uint64_t first, size_t n) {
   const FloatFormat format = make_format(2, 0, 0, Specials::none);
   const std::vector<uint32_t> words = oracle::random_words(key, first, n);
@@ -233,8 +234,8 @@ TEST(Stochastic, ElementTakesItsWordOfThePhiloxBlock) {
     for (const RoundKey& key : keys()) {
       SCOPED_TRACE(fmt::format("{} seed {:#x} step {} tensor {} micro-batch {}", simd, key.seed, key.step,
                                key.tensor, key.micro_batch));
-      // Around 2^34 the block number passes 2^32, and its high half enters the counter's second word; the
-      // last elements that have a word end at 2^50.
+      // Around 2^34 the block number passes 2^32, and its high half enters the counter's second
+      // word; the last elements that have a word end at 2^50.
       const uint64_t carry = uint64_t{1} << 34;
       for (const uint64_t first : {uint64_t{0}, uint64_t{1}, uint64_t{6}, uint64_t{4'000'003}, carry - 501,
                                    carry + 2, 37 * carry - 250, kMaxRandomElements - 1001}) {
@@ -305,8 +306,8 @@ TEST(Stochastic, PiecesGiveTheBitsOfTheWhole) {
   }
 }
 
-// Midpoints turn on one bit of the word. Two keys that differ must disagree on about half the elements: five
-// sigma here are a quarter percent of them.
+// Midpoints turn on one bit of the word. Two keys that differ must disagree on about half the
+// elements: five sigma here are a quarter percent of them.
 TEST(Stochastic, AnotherKeyGivesOtherBits) {
   const FloatFormat e4m3 = parse_format("e4m3");
   const std::vector<float> midpoints(1'000'000, 1.0625f);

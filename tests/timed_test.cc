@@ -1,5 +1,5 @@
-// `ulp bench` on a device that is not the host: the same step as on the CPU, each of its kernels timed once a run, and the same
-// updates.
+// `ulp bench` on a device that is not the host: the same step as on the CPU, each of its kernels
+// timed once a run, and the same updates.
 #include <gtest/gtest.h>
 
 #include <memory>

@@ -40,7 +40,8 @@ class Trial {
         sketch_(one),
         bench_(graph(), choose_formats(), {name_, scheme.compute}, step_state(sketch_)) {
     fill_memory();
-    // Nodes one by one; neighbouring updates and sums of squares also as one task, as plans run them.
+    // Nodes one by one; neighbouring updates and sums of squares also as one task, as plans run
+    // them.
     units_ = bench_.nodes();
     std::vector<NodeId> updates, squares;
     for (const Bench::Unit& unit : units_) {
@@ -153,8 +154,8 @@ class Trial {
     }
   }
 
-  // The reference's results are what later nodes read, except gradients: those get fresh numbers, as what arrives from
-  // a loss is often all small, or all alike.
+  // The reference's results are what later nodes read, except gradients: those get fresh numbers,
+  // as what arrives from a loss is often all small, or all alike.
   void keep(const Result& result) {
     for (size_t k = 0; k < result.ids.size(); ++k) {
       const TensorInfo& tensor = graph()[result.ids[k]];

@@ -1,11 +1,13 @@
-// One table for every operator on every backend. A case is a small graph; a scheme says how its tensors are stored.
-// The reference runs the graph, and each of its nodes is given, with the very bytes that the reference read, to every
-// kernel of a backend that takes it. So no error is carried from node to node, and each kernel answers for itself.
+// One table for every operator on every backend. A case is a small graph; a scheme says how its
+// tensors are stored. The reference runs the graph, and each of its nodes is given, with the very
+// bytes that the reference read, to every kernel of a backend that takes it. So no error is carried
+// from node to node, and each kernel answers for itself.
 //
 // What is demanded of a kernel (rule_of):
-//   exact    the stored bytes and the range events of the reference: elementwise operators, moves, updates, and
-//            products where the scheme names an accumulator
-//   bounded  a number within a bound of the reference's unrounded result, encoded once; or a sum in double within one
+//   exact    the stored bytes and the range events of the reference: elementwise operators, moves,
+//            updates, and products where the scheme names an accumulator
+//   bounded  a number within a bound of the reference's unrounded result, encoded once; or a sum in
+//            double within one
 // and of all but libraries' products: the same bits on one and on two threads.
 #pragma once
 
@@ -34,7 +36,8 @@ struct Scheme {
 };
 std::span<const Scheme> schemes();
 
-// A graph under construction, and how it is to be run. Tensors that no node makes get random values.
+// A graph under construction, and how it is to be run. Tensors that no node makes get random
+// values.
 class Sketch {
  public:
   Graph graph;
@@ -49,10 +52,11 @@ class Sketch {
   void train(TensorId y, int micro_batches = 1);
   void train_loss(TensorId loss, int micro_batches = 1);
 
-  bool specials = false;      // among the values: NaN, infinities, subnormals, both zeros
-  bool narrow_state = false;  // weights and optimizer state are stored in the scheme's formats, not in fp32
-  std::string weights = "",
-              states = "";           // how they are stored whatever the scheme; a compensation as its weight
+  bool specials = false;  // among the values: NaN, infinities, subnormals, both zeros
+  // Weights and optimizer state are stored in the scheme's formats, not in fp32.
+  bool narrow_state = false;
+  // How they are stored, whatever the scheme. A compensation is stored as its weight.
+  std::string weights = "", states = "";
   float scale = 1;                   // of values
   uint16_t micro_batch = 0;          // above 0 sums are added to
   std::map<int32_t, int64_t> below;  // the numbers that an index tensor may hold
@@ -62,7 +66,8 @@ class Sketch {
   int names_ = 0;
 };
 
-// Those that this program is linked with (conformance_host.cc, conformance_emulated.cc, cuda/conformance_cuda.cc).
+// Those that this program is linked with (conformance_host.cc, conformance_emulated.cc,
+// cuda/conformance_cuda.cc).
 using BackendOf = const Backend& (*)();
 std::span<const BackendOf> tested_backends();
 
@@ -86,7 +91,8 @@ struct View {
   int64_t integer(std::string_view name) const { return node.attrs.integer(name); }
 };
 
-// By output and element: how far an fp32 result may be from the reference's; infinity: it may be anything.
+// By output and element: how far an fp32 result may be from the reference's; infinity: it may be
+// anything.
 using Allowed = std::vector<std::vector<double>>;
 struct Rule {
   std::string_view op;

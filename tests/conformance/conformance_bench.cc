@@ -37,7 +37,8 @@ Bytes stored(const TensorInfo& tensor, const Storage& storage, const uint8_t* da
   return bytes;
 }
 
-// ULP_WITHOUT=cudnn,cublaslt in the environment: kernels of these names are not run, for a sanitizer under which the libraries fail. Says which.
+// ULP_WITHOUT=cudnn,cublaslt in the environment: kernels of these names are not run, for a
+// sanitizer under which the libraries fail. Says which.
 bool left_out(const Backend& backend, std::string_view name) {
   const char* text = std::getenv("ULP_WITHOUT");
   std::string_view rest = text == nullptr ? "" : text;

@@ -1,5 +1,6 @@
-// A graph on the bench: the reference runs it node by node, and each node is given, with the very bytes that the reference
-// read, to the kernels of a backend. What is demanded of them is in conformance.h; what is wrong goes to GoogleTest.
+// A graph on the bench: the reference runs it node by node, and each node is given, with the very
+// bytes that the reference read, to the kernels of a backend. What is demanded of them is in
+// conformance.h; what is wrong goes to GoogleTest.
 #pragma once
 
 #include <cstdint>
@@ -37,9 +38,10 @@ struct Result {
 // How near the results of a kernel came to the reference's.
 struct Tally {
   size_t tensors = 0, elements = 0;
-  size_t identical = 0, next = 0, further = 0;  // elements: of the same bits, one code apart, more than one
-  // The largest error as a share of what is allowed. Of a code it is the least error of the number before rounding that
-  // would explain it: none where the code is the reference's.
+  // Elements: of the same bits, one code apart, more than one.
+  size_t identical = 0, next = 0, further = 0;
+  // The largest error as a share of what is allowed. Of a code it is the least error of the number
+  // before rounding that would explain it: none where the code is the reference's.
   double worst = 0;
 
   void merge(const Tally& other);
@@ -63,9 +65,11 @@ class Bench {
 
   // All nodes that do something, one by one.
   std::vector<Unit> nodes() const;
-  // Those that are checked: all kernels of the backend that take it but the reference; the reference where it is alone.
+  // Those that are checked: all kernels of the backend that take it but the reference; the
+  // reference where it is alone.
   std::vector<const KernelDef*> kernels(const Backend& backend, const Unit& roots) const;
-  // Runs a unit on the reference, whose results are returned, and holds the kernels of the backend to them.
+  // Runs a unit on the reference, whose results are returned, and holds the kernels of the backend
+  // to them.
   Result check(const Unit& roots, const Backend& backend);
   // One of the reference's results becomes what later nodes read.
   void keep(const Result& result, size_t output);
@@ -81,7 +85,8 @@ class Bench {
   };
   // Of which numbers range events are reported.
   enum class Events : uint8_t { sums, codes, codes_or_none };
-  // A tensor as a kernel stored it, and the interval around the reference's number that each element must be from.
+  // A tensor as a kernel stored it, and the interval around the reference's number that each
+  // element must be from.
   struct Stored {
     TensorId id;
     FloatFormat format;

@@ -6,9 +6,10 @@
 namespace ulp::conformance {
 namespace {
 
-// Mean and variance of n numbers. The mean is a sum. The variance is a mean of squares about the mean; a kernel may
-// take them about a mean of its own (also one for each block of rows), which is off by what the mean may be. By the
-// triangle inequality the root of the mean of squares then moves by no more than that; and the squares are a sum.
+// Mean and variance of n numbers. The mean is a sum. The variance is a mean of squares about the
+// mean; a kernel may take them about a mean of its own (also one for each block of rows), which is
+// off by what the mean may be. By the triangle inequality the root of the mean of squares then
+// moves by no more than that; and the squares are a sum.
 struct Moments {
   double mean = 0, variance = 0, mean_off = 0, variance_off = 0;
   Moments(const float* x, int64_t n, int64_t stride) {
@@ -53,9 +54,9 @@ Allowed batch_norm_sums(const View& v) {
   return {sum.allowed(), product.allowed()};
 }
 
-// out = (x - mean) inv gamma + beta. With the variance off by a share r of variance + epsilon, below a half of it,
-// inv is off by at most r of itself (the root halves it, and 1 / sqrt(1 - r) stays below 1 + r); x - mean is off by
-// what the mean is.
+// out = (x - mean) inv gamma + beta. With the variance off by a share r of variance + epsilon,
+// below a half of it, inv is off by at most r of itself (the root halves it, and 1 / sqrt(1 - r)
+// stays below 1 + r); x - mean is off by what the mean is.
 Allowed layer_norm(const View& v) {
   const int64_t n = v.in(0).back();
   const double epsilon = v.node.attrs.real("epsilon");
@@ -111,8 +112,9 @@ Allowed layer_norm_grad_weight(const View& v) {
   return {dgamma.allowed(), dbeta.allowed()};
 }
 
-// A row's softmax. An exponent x - top that is rounded is off by a share of |x - top|, and e to it by that share of
-// itself; so the sum of all is off by the mean of |x - top| under p, and by what a sum is.
+// A row's softmax. An exponent x - top that is rounded is off by a share of |x - top|, and e to it
+// by that share of itself; so the sum of all is off by the mean of |x - top| under p, and by what a
+// sum is.
 struct Row {
   std::vector<double> p, below;  // |x - top|
   double log_sum = 0, mean_below = 0;
@@ -259,14 +261,16 @@ Allowed classify(const View& v) {
   return {{sum.allowed()[0], 0}};
 }
 
-// A sum of n numbers that are not negative, in double, is off by at most n 2^-53 of itself in any order; here are two.
+// A sum of n numbers that are not negative, in double, is off by at most n 2^-53 of itself in any
+// order; here are two.
 Allowed grad_squares(const View& v) {
   double squares = 0;
   for (const float g : v.real[0]) squares += static_cast<double>(g) * g;
   return {{2 * static_cast<double>(v.real[0].size()) * 0x1p-53 * squares}};
 }
 
-// Moves and whatever else adds nothing up, or does so in an order that it states; and all of elementwise_table.h.
+// Moves and whatever else adds nothing up, or does so in an order that it states; and all of
+// elementwise_table.h.
 constexpr std::string_view kExact[] = {
     "input",
     "indices",

@@ -1,12 +1,14 @@
 // What the bounds of operators that add up are made of, in double and apart from any kernel.
 //
-// A sum of n products in fp32, in any order, with fma or without, rounding or truncating, is off by at most
+// A sum of n products in fp32, in any order, with fma or without, rounding or truncating, is off by
+// at most
 //     2 (n + 8) 2^-23 sum |a||b|
-// which is the contract's bound. The 8 leaves room for a few operations on each term or on the result, and for the
-// reference's own rounding. An operator that is a polynomial in such sums is off by at most that share of its
-// magnitude: the same expression with every term replaced by its absolute value. Numbers below 2^-126 are spaced
-// 2^-149 apart, so each term may lose that much besides. Where an operator divides by or takes the exponential of
-// something rounded, what that does is worked out beside it.
+// which is the contract's bound. The 8 leaves room for a few operations on each term or on the
+// result, and for the reference's own rounding. An operator that is a polynomial in such sums is
+// off by at most that share of its magnitude: the same expression with every term replaced by its
+// absolute value. Numbers below 2^-126 are spaced 2^-149 apart, so each term may lose that much
+// besides. Where an operator divides by or takes the exponential of something rounded, what that
+// does is worked out beside it.
 #pragma once
 
 #include <cmath>
@@ -21,8 +23,9 @@ namespace ulp::conformance {
 inline double share(double n) { return 2 * (n + 8) * 0x1p-23; }
 inline double dust(double n) { return (n + 8) * 0x1p-149; }
 inline constexpr double kLargest = std::numeric_limits<float>::max(), kBeyond = 2 * kLargest;
-// Where the magnitude is beyond fp32, so may be a sum on its way: then nothing is demanded. Where it is infinite or NaN
-// because an input is, every order of summation ends in what the reference has: nothing is allowed.
+// Where the magnitude is beyond fp32, so may be a sum on its way: then nothing is demanded. Where
+// it is infinite or NaN because an input is, every order of summation ends in what the reference
+// has: nothing is allowed.
 inline double within_fp32(double magnitude, double bound) {
   if (!std::isfinite(magnitude)) return 0;
   return magnitude > kLargest ? std::numeric_limits<double>::infinity() : bound;

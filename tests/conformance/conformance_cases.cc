@@ -1,4 +1,5 @@
-// The table: which graphs, of which shapes. Backward operators come with their forward ones, through reverse mode.
+// The table: which graphs, of which shapes. Backward operators come with their forward ones,
+// through reverse mode.
 #include <array>
 
 #include "tests/conformance/conformance.h"
@@ -8,8 +9,8 @@
 namespace ulp::conformance {
 namespace {
 
-// Rows of one element, of one channel, of primes, of many channels; more channels than a block has; enough elements
-// that two threads share them.
+// Rows of one element, of one channel, of primes, of many channels; more channels than a block has;
+// enough elements that two threads share them.
 const std::vector<Shape> kAnyShapes = {{1, 1},       {1, 1, 1, 1},   {1000, 1},
                                        {3, 5, 7, 3}, {2, 9, 11, 17}, {1, 3, 3, 130},
                                        {7, 4096},    {2, 4099},      {2, 31, 37, 17}};
@@ -75,7 +76,8 @@ void add_elementwise(Cases& cases) {
 // ---- moves ----
 
 void add_moves(Cases& cases) {
-  // Widths of a byte, of a few, of a cache line and of more, in one row; whole groups of eight; many parts.
+  // Widths of a byte, of a few, of a cache line and of more, in one row; whole groups of eight;
+  // many parts.
   for (const std::vector<int64_t>& widths : {std::vector<int64_t>{1, 1},
                                              {3, 17, 130},
                                              {1, 2, 4, 16},
@@ -178,7 +180,8 @@ void add_products(Cases& cases) {
                              std::to_string(o.groups);
     cases.push_back({name, [=](Sketch& s) { s.train(conv2d(s.b, "conv", s.operand(one.x), o)); }});
   }
-  // Formats follow from names: by this one the mixture with infinities has codes that convolutions read as they lie.
+  // Formats follow from names: by this one the mixture with infinities has codes that convolutions
+  // read as they lie.
   cases.push_back({"conv2d of codes", [](Sketch& s) {
                      s.train(conv2d(s.b, "conv39", s.operand({2, 9, 8, 16}), {32, 3, 2, 1, 1, false}));
                    }});
@@ -279,8 +282,8 @@ void add_rows(Cases& cases) {
       }
     }
   }
-  // Scores beside which the logarithm of their number is nothing. Each stands there twice, so that no row has a class
-  // of probability 1.
+  // Scores beside which the logarithm of their number is nothing. Each stands there twice, so that
+  // no row has a class of probability 1.
   for (const double smoothing : {0.0, 0.1}) {
     cases.push_back(
         {smoothing == 0 ? "softmax of huge scores" : "softmax of huge scores smoothed", [=](Sketch& s) {
@@ -296,7 +299,8 @@ void add_rows(Cases& cases) {
 
 // ---- sums of gradients, the end of a step ----
 
-// A weight that is used twice, and a second micro-batch: gradients are added up in fp32 and rounded once.
+// A weight that is used twice, and a second micro-batch: gradients are added up in fp32 and rounded
+// once.
 void shared_weights(Sketch& s, int micro_batches) {
   s.micro_batch = static_cast<uint16_t>(micro_batches - 1);
   TensorId x = s.operand({3, 6, 5, 16});
@@ -312,7 +316,8 @@ void shared_weights(Sketch& s, int micro_batches) {
   s.train(add(s.b, "total", twice, rows), micro_batches);
 }
 
-// Weights of all sizes, from one element to several pieces of a task, with gradients that no node makes.
+// Weights of all sizes, from one element to several pieces of a task, with gradients that no node
+// makes.
 void updates(Sketch& s, const ParameterUpdate& update, double max_norm, bool narrow) {
   s.narrow_state = narrow;
   for (const int64_t n : {1, 17, 130, 8193, 30011}) {

@@ -112,7 +112,8 @@ void Bench::check_kernel(const KernelDef& kernel, const Goal& goal, const Unit& 
   }
 }
 
-// Joining or splitting tensors of one format rounds nothing: a kernel may move codes without looking at them.
+// Joining or splitting tensors of one format rounds nothing: a kernel may move codes without
+// looking at them.
 bool Bench::moves_codes(NodeId id) const {
   const Node& node = graph_[id];
   const auto alike = [&](TensorId tensor) {
@@ -167,8 +168,8 @@ void Bench::expect_close(const KernelDef& kernel, const Goal& goal, const Unit& 
                     tally);
       continue;
     }
-    // Every code of such a storage hangs on the whole tensor. So the kernel is asked for fp32, that is held to the
-    // bound, and encoding it must give what the kernel stores.
+    // Every code of such a storage hangs on the whole tensor. So the kernel is asked for fp32, that
+    // is held to the bound, and encoding it must give what the kernel stores.
     const Result own = run(kernel, roots, goal.wide, threads, device);
     expect_within({out, parse_format("fp32"), own.outputs[k], goal.exact.outputs[k], {}, middle, allowed},
                   tally);
@@ -207,17 +208,18 @@ void Bench::count_same(const Result& expected, const Result& result, Tally& tall
   }
 }
 
-// What a GPU's library writes in bf16 itself is looked at as it is stored, or, but for gradients of weights, not at all
-// (docs/gpu.md). The task says so.
+// What a GPU's library writes in bf16 itself is looked at as it is stored, or, but for gradients of
+// weights, not at all (docs/gpu.md). The task says so.
 Bench::Events Bench::events_of(const Result& result, TensorId out) const {
   if (!result.note.ends_with("the library writes bf16")) return Events::sums;
   EXPECT_EQ(storage_name(formats_[number(out)].storage), "bf16");
   return graph_[out].kind == Kind::weight_grad ? Events::codes : Events::codes_or_none;
 }
 
-// Encoding is monotone, also with a given random word: a stored value is right if it lies between what the ends of
-// the interval are encoded to, and the number of events between those that must and those that may have happened.
-// The sign of a NaN, which a format without NaN keeps, is nobody's business where numbers are added up.
+// Encoding is monotone, also with a given random word: a stored value is right if it lies between
+// what the ends of the interval are encoded to, and the number of events between those that must
+// and those that may have happened. The sign of a NaN, which a format without NaN keeps, is
+// nobody's business where numbers are added up.
 void Bench::expect_within(const Stored& stored, Tally& tally) const {
   const auto& [id, format, bytes, reference, stats, middle, allowed, of] = stored;
   const bool narrow = format != parse_format("fp32");

@@ -154,7 +154,8 @@ Allowed avg_pool_grad(const View& v) {
   return {sums.allowed(window_share(v))};
 }
 
-int64_t image_part(const Shape& image, int64_t i) {  // the element (example, channel) that pixel i belongs to
+// The element (example, channel) that pixel i belongs to.
+int64_t image_part(const Shape& image, int64_t i) {
   return i / (image.h() * image.w() * image.c()) * image.c() + i % image.c();
 }
 

@@ -1,5 +1,6 @@
-// Every operator on every backend against the reference. Another backend is one more entry of tested_backends, another
-// operator a rule in conformance_bounds.cc and a case in conformance_cases.cc; what is forgotten fails.
+// Every operator on every backend against the reference. Another backend is one more entry of
+// tested_backends, another operator a rule in conformance_bounds.cc and a case in
+// conformance_cases.cc; what is forgotten fails.
 #include "tests/conformance/conformance.h"
 
 #include <fmt/format.h>
@@ -26,7 +27,8 @@ namespace {
 
 constexpr int kMostFailures = 20;
 
-// ULP_EVERY=7 in the environment takes every seventh case, others in each scheme, and says so: under a sanitizer all of them take long.
+// ULP_EVERY=7 in the environment takes every seventh case, others in each scheme, and says so:
+// under a sanitizer all of them take long.
 size_t every() {
   const char* text = std::getenv("ULP_EVERY");
   if (text == nullptr) return 1;
@@ -91,7 +93,8 @@ TEST(Conformance, EveryKernelIsReachedInEveryRequiredScheme) {
           continue;
         const bool fp32 = scheme.storages == std::vector<std::string_view>{"fp32"};
         if (fp32 ? codes : kernel.name == "conv_simt") continue;
-        // Of weights' gradients the conv_igemm takes bf16 and 8 bits, as pointwise does of everything.
+        // Of weights' gradients the conv_igemm takes bf16 and 8 bits, as pointwise does of
+        // everything.
         if (codes && (points || kernel.op == "conv2d_grad_weight") &&
             scheme.storages == std::vector<std::string_view>{"fp(6,9,0)"})
           continue;

@@ -1,5 +1,6 @@
-// The kernel of conv_halo.h, compiled for the host, against plain loops in every kind of tiling: also with so few processors that blocks
-// have one tile after the other, which plans of small tensors never have. Numbers are small integers, whose sums are exact.
+// The kernel of conv_halo.h, compiled for the host, against plain loops in every kind of tiling:
+// also with so few processors that blocks have one tile after the other, which plans of small
+// tensors never have. Numbers are small integers, whose sums are exact.
 #include "ulp/backend/cuda/igemm/conv_halo.h"
 
 #include <gtest/gtest.h>

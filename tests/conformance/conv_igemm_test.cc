@@ -1,5 +1,5 @@
-// Convolutions from codes to codes on a GPU: how they are cut, weights as blocks, parts of gradients, what is taken and what is not.
-// The kernel itself is loops here (fake_igemm.cc).
+// Convolutions from codes to codes on a GPU: how they are cut, weights as blocks, parts of
+// gradients, what is taken and what is not. The kernel itself is loops here (fake_igemm.cc).
 #include "ulp/backend/cuda/igemm/conv_igemm.h"
 #include "tests/support/square_conv.h"
 
@@ -51,8 +51,9 @@ Case conv(const Shape& x, const ConvOptions& o) {
   return {name, [=](Sketch& s) { s.train(conv2d(s.b, name, s.operand(x), o)); }};
 }
 
-// Tiles that are full and that are not; slabs of 16, 32 and 64 channels, with some missing; several chunks and tiles of columns; images
-// smaller than a tile and larger; parts of gradients with and without taps.
+// Tiles that are full and that are not; slabs of 16, 32 and 64 channels, with some missing; several
+// chunks and tiles of columns; images smaller than a tile and larger; parts of gradients with and
+// without taps.
 const std::vector<Case>& convolutions() {
   static const std::vector<Case> all = {
       conv({1, 1, 1, 16}, {16, 3, 1, 1, 1, false}),
@@ -67,7 +68,8 @@ const std::vector<Case>& convolutions() {
       conv({2, 11, 10, 16}, {16, 2, 3, 0, 1, false}),
       conv({2, 7, 7, 16}, {16, 3, 1, 0, 1, false}),
       conv({3, 6, 6, 8}, {8, 3, 1, 1, 1, false}),
-      // Of bf16, padded: several images in a tile, a kernel larger than its images and one with much padding, columns that are no channels.
+      // Of bf16, padded: several images in a tile, a kernel larger than its images and one with
+      // much padding, columns that are no channels.
       conv({7, 4, 4, 32}, {32, 3, 1, 1, 1, false}),
       conv({2, 13, 6, 64}, {24, 5, 1, 2, 1, false}),
       conv({5, 3, 2, 16}, {8, 5, 1, 3, 1, false}),
@@ -83,7 +85,8 @@ const Scheme& scheme_of(std::string_view name) {
                        [&](const Scheme& one) { return one.name == name; });
 }
 
-// Formats for each way of feeding. At random: results that are rounded so are declined, weights are not.
+// Formats for each way of feeding. At random: results that are rounded so are declined, weights are
+// not.
 const std::vector<Scheme>& tested() {
   static const std::vector<Scheme> all = [] {
     std::vector<Scheme> made = {scheme_of("fp(6,9,0)"), scheme_of("fp(4,3,4)"), scheme_of("bf16"),
@@ -303,7 +306,8 @@ TEST(ConvIgemm, SlabsHaveEveryPixelOfTheirTile) {
   EXPECT_GT(fitted, 1000u);
 }
 
-// Every result is at one place of one tile, and each of its taps finds its pixel, or zeros, where it looks.
+// Every result is at one place of one tile, and each of its taps finds its pixel, or zeros, where
+// it looks.
 void expect_padded(const IgemmShape& shape, const IgemmTiling& tiling, const std::string& what) {
   cuda::IgemmCall call;
   call.shape = shape;
@@ -451,7 +455,8 @@ TEST(ConvIgemm, ChoosesTheQuickestTiling) {
   EXPECT_EQ(chosen(forward(1, 4096, 64, 64, 3, 1)), Tile(0, 0));
 }
 
-// Parts of a gradient whose extents are even are done at once, but for fp16, and all parts are in some launch.
+// Parts of a gradient whose extents are even are done at once, but for fp16, and all parts are in
+// some launch.
 TEST(ConvIgemm, PartsOfOneExtentJoin) {
   for (const uint32_t size : {8u, 16u, 32u, 9u}) {
     for (const uint32_t kernel : {1u, 3u}) {

@@ -1,5 +1,5 @@
-// Convolutions in plain fp32 on a GPU (conv_simt.h): the kernels, thread by thread, in every tile and in several pieces, held to loops in
-// double; what is taken and what is not; how work is cut.
+// Convolutions in plain fp32 on a GPU (conv_simt.h): the kernels, thread by thread, in every tile
+// and in several pieces, held to loops in double; what is taken and what is not; how work is cut.
 #include "ulp/backend/cuda/conv/conv_simt.h"
 
 #include <fmt/format.h>
@@ -161,7 +161,8 @@ TEST(ConvSimt, SumsInEveryTileAndInPieces) {
   }
 }
 
-// ResNet-18's layers have work for all processors: no tile is mostly empty, and where tiles are few they are cut.
+// ResNet-18's layers have work for all processors: no tile is mostly empty, and where tiles are few
+// they are cut.
 TEST(ConvSimt, CutsWorkForAllProcessors) {
   for (const uint32_t images : {128u, 1024u}) {
     for (uint32_t layer = 0; layer < 4; ++layer) {

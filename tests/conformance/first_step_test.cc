@@ -1,6 +1,6 @@
-// The first step of resnet20 on Fashion-MNIST, in fp32 and with half of it in 8 bits, on every backend that this program is
-// linked with. Where the data lie is the first argument, or as for `ulp`; without them the images are made up.
-// A backend that is emulated gets a smaller network.
+// The first step of resnet20 on Fashion-MNIST, in fp32 and with half of it in 8 bits, on every
+// backend that this program is linked with. Where the data lie is the first argument, or as for
+// `ulp`; without them the images are made up. A backend that is emulated gets a smaller network.
 #include "tests/conformance/first_step.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,7 @@
-// Convolutions that multiply in fp16, and what it does not have by itself or, tiles with much of it, again in tf32 (conv_igemm.h), as tasks: sums against the reference's
-// (|err| <= 2 (n + 8) 2^-23 sum |a| |b|), codes and range events against the scalar codec on those sums, and which tiles were done in which way.
+// Convolutions that multiply in fp16, and what it does not have by itself or, tiles with much of
+// it, again in tf32 (conv_igemm.h), as tasks: sums against the reference's (|err| <= 2 (n + 8)
+// 2^-23 sum |a| |b|), codes and range events against the scalar codec on those sums, and which
+// tiles were done in which way.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -255,8 +257,8 @@ TEST_P(Fp16Window, DoesOrdinaryNumbersInFp16) {
   }
 }
 
-// Numbers below the window at `places` among zeros in the first and the last third of the pixels, where sums show whether they were
-// there; 4 at most in between.
+// Numbers below the window at `places` among zeros in the first and the last third of the pixels,
+// where sums show whether they were there; 4 at most in between.
 Numbers lone(const Shape& shape, std::vector<size_t> places) {
   const auto c = static_cast<size_t>(shape.c()), third = shape.elements() / c / 3 * c;
   return [=, others = ordinary(4, 1), count = shape.elements()](size_t i) mutable {

@@ -1,5 +1,5 @@
-// What is around the libraries' products on a GPU: padding, slices, sums over slices, biases, units. The products themselves are loops here
-// (fake_library.cc).
+// What is around the libraries' products on a GPU: padding, slices, sums over slices, biases,
+// units. The products themselves are loops here (fake_library.cc).
 #include "ulp/backend/cuda/library/library.h"
 
 #include <gtest/gtest.h>
@@ -52,7 +52,8 @@ Case product(const Shape& a, const Shape& b, bool ta, bool tb) {
           }};
 }
 
-// More than a slice's eight images or rows, also in numbers that do not divide; channels that are padded and that are not.
+// More than a slice's eight images or rows, also in numbers that do not divide; channels that are
+// padded and that are not.
 const std::vector<Case>& batches() {
   static const std::vector<Case> all = {
       conv({20, 5, 5, 3}, {17, 3, 1, 1, 1, true}),      // a small window
@@ -204,8 +205,9 @@ TEST(Library, SaysOnWhichUnitAndWhy) {
   EXPECT_TRUE(note("e5m2", {.fp8_native = true}).starts_with("bf16: "));
 }
 
-// Both operands in e4m3, read where they lie, padded, gathered under a window, or rounded from a weight that is stored in more bits. The
-// loops that stand for the units add up exactly, so the bounds of the exact way hold; NaN reach what they should and no more.
+// Both operands in e4m3, read where they lie, padded, gathered under a window, or rounded from a
+// weight that is stored in more bits. The loops that stand for the units add up exactly, so the
+// bounds of the exact way hold; NaN reach what they should and no more.
 TEST(Library, NativeFp8KeepsToTheReference) {
   std::vector<Case> all = batches();
   // Without a border, where taps outside of the image are multiplied as zeros.
@@ -233,7 +235,8 @@ TEST(Library, NativeFp8KeepsToTheReference) {
   }
 }
 
-// All that is computed forward from e4m3, however it is read, and nothing else: gradients are exact, and quicker.
+// All that is computed forward from e4m3, however it is read, and nothing else: gradients are
+// exact, and quicker.
 TEST(Library, NativeFp8IsForForwardProducts) {
   const auto native = [&](const Case& one, std::string_view storage) {
     Sketch sketch;
@@ -261,7 +264,8 @@ TEST(Library, NativeFp8IsForForwardProducts) {
                           product({64, 32}, {48, 32}, false, true)}) {
     EXPECT_EQ(native(one, "e4m3"), "f8 b- b- ") << one.name;
     EXPECT_EQ(native(one, "e5m2"), "f- b- b- ") << one.name;
-    EXPECT_EQ(native(one, "fp(3,2,0)"), "f- b- b- ") << one.name;  // e4m3 holds it, but it was not meant
+    // e4m3 holds it, but it was not meant.
+    EXPECT_EQ(native(one, "fp(3,2,0)"), "f- b- b- ") << one.name;
   }
 }
 
@@ -306,8 +310,8 @@ TEST(Library, KeepsWithinTheWorkspace) {
   EXPECT_GT(look_conv("fp16", {128, 16, 16, 32}, {32, 3, 1, 1}).make(1)->workspace(), 4 * image);
 }
 
-// What the library writes in bf16 itself has the infinities of fp32 and no events; what is summed over the batch, as gradients of weights
-// are, has both as if it were encoded.
+// What the library writes in bf16 itself has the infinities of fp32 and no events; what is summed
+// over the batch, as gradients of weights are, has both as if it were encoded.
 TEST(Library, WritesBf16Itself) {
   constexpr uint16_t kLarge = 0x7F00, kInfinity = 0x7F80, kLargest = 0x7F7F, kOne = 0x3F80, kNan = 0x7FC0;
   const auto ran = [](bool transpose_a, uint16_t a, uint16_t b) {

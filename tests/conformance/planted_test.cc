@@ -1,4 +1,5 @@
-// Errors planted on purpose, one element of every node of a step: whoever holds kernels to the reference must find each.
+// Errors planted on purpose, one element of every node of a step: whoever holds kernels to the
+// reference must find each.
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
@@ -23,8 +24,8 @@ namespace {
 uint32_t planted_codes = 0;  // by how many codes a narrow result is off; 0: nothing is planted
 std::set<std::string> planted, planted_wide;  // tensors
 
-// The largest number of a tensor moves towards zero. In fp32 one code is wrong where bits are demanded; a sum must be off by
-// more than its bound, which a hundredth is.
+// The largest number of a tensor moves towards zero. In fp32 one code is wrong where bits are
+// demanded; a sum must be off by more than its bound, which a hundredth is.
 void plant(const TensorInfo& tensor, const FloatFormat& format, bool exact, uint8_t* data) {
   std::vector<float> values(tensor.elements());
   const StorageSize size = storage_size(Plain{format}, values.size());

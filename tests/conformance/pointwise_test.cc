@@ -1,5 +1,5 @@
-// 1x1 convolutions of any even number of channels on a GPU: the kernels, thread by thread, held to the reference; what is taken and what is
-// not; how work is cut.
+// 1x1 convolutions of any even number of channels on a GPU: the kernels, thread by thread, held to
+// the reference; what is taken and what is not; how work is cut.
 #include "ulp/backend/cuda/conv/pointwise.h"
 
 #include <gtest/gtest.h>
@@ -36,8 +36,8 @@ Case conv(const Shape& x, int64_t out) {
   return {name, [=](Sketch& s) { s.train(conv2d(s.b, name, s.operand(x), {.out = out, .bias = false})); }};
 }
 
-// A pixel, a tile that is full, several, the last not; channels of one step and of several, with some missing; one warp's columns and
-// several; weights that have no room in shared memory.
+// A pixel, a tile that is full, several, the last not; channels of one step and of several, with
+// some missing; one warp's columns and several; weights that have no room in shared memory.
 const std::vector<Case>& convolutions() {
   static const std::vector<Case> all = {
       conv({1, 1, 1, 2}, 2),    conv({1, 16, 8, 58}, 58),  conv({3, 9, 11, 58}, 58),  conv({2, 5, 9, 24}, 58),
@@ -47,7 +47,8 @@ const std::vector<Case>& convolutions() {
   return all;
 }
 
-// Each kind of operand, and of result. At random: results that are rounded so are declined, weights are not.
+// Each kind of operand, and of result. At random: results that are rounded so are declined, weights
+// are not.
 const std::vector<Scheme>& tested() {
   static const std::vector<Scheme> all = {
       {"bf16", {"bf16"}},
@@ -67,7 +68,8 @@ TEST(Pointwise, KeepsToTheReference) {
   }
 }
 
-// NaN, infinities, subnormals and zeros, which bf16 has: what lies beside a pixel, and what is not there, does not touch it.
+// NaN, infinities, subnormals and zeros, which bf16 has: what lies beside a pixel, and what is not
+// there, does not touch it.
 TEST(Pointwise, KeepsToTheReferenceWithSpecials) {
   for (const Scheme& scheme : tested()) {
     if (!scheme.name.starts_with("bf16")) continue;

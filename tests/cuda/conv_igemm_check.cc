@@ -1,13 +1,15 @@
-// Convolutions from codes to codes (conv_igemm.h) on a real GPU, in every tiling: sums against plain loops in double
-// (|err| <= 2 (n + 8) 2^-23 sum |a| |b|), codes and range events of results against the scalar codec on those sums, those of
-// weights likewise, the same bits from garbage in the workspace, nothing written past a buffer; and speed. Prints a line for each and
-// the number of failures; exits 1 if there are any.
+// Convolutions from codes to codes (conv_igemm.h) on a real GPU, in every tiling: sums against
+// plain loops in double (|err| <= 2 (n + 8) 2^-23 sum |a| |b|), codes and range events of results
+// against the scalar codec on those sums, those of weights likewise, the same bits from garbage in
+// the workspace, nothing written past a buffer; and speed. Prints a line for each and the number of
+// failures; exits 1 if there are any.
 //
 // Gradients of weights are checked and timed after them (wgrad_check.h).
 //
-//   conv_igemm_check [--speed] [--few] [--half] [--every N]     what is right, or how long it takes; * is the tiling that plans take;
-//       few: only convolutions of few channels, which may have halo tiles (conv_halo.h); half: only those in fp16, of which all are
-//       checked and none timed; every N: of the cases one in so many
+//   conv_igemm_check [--speed] [--few] [--half] [--every N]     what is right, or how long it
+//       takes; * is the tiling that plans take; few: only convolutions of few channels, which may
+//       have halo tiles (conv_halo.h); half: only those in fp16, of which all are checked and none
+//       timed; every N: of the cases one in so many
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -34,7 +36,8 @@ int failures = 0;
 
 struct Tile {
   uint32_t rows, columns;
-  // Padded: so many images, or one in so many bands; for so many processors, 0 for all, as with few of them blocks have several tiles.
+  // Padded: so many images, or one in so many bands; for so many processors, 0 for all, as with few
+  // of them blocks have several tiles.
   uint32_t images = 0, bands = 1, processors = 0;
 };
 
@@ -363,7 +366,8 @@ class Bench {
   Memory out_, stats_, state_;
   std::unique_ptr<Memory> image_;
   std::vector<IgemmTiling> tilings_;
-  // Of fp16: the largest number; what does marked tiles; marks; a word whether there are any, and words of weights.
+  // Of fp16: the largest number; what does marked tiles; marks; a word whether there are any, and
+  // words of weights.
   Memory most_;
   std::unique_ptr<Memory> image_again_, marks_, words_;
   uint32_t outside_words_ = 0;

@@ -1,9 +1,11 @@
-// Convolutions in plain fp32 (conv_simt.h) on a real GPU, in every tile, in one piece and in several: sums against plain loops in double
-// (|err| <= (n + 8) 2^-24 sum |a| |b|), the same bits from garbage in the workspace, nothing written past a buffer; and speed. Prints a
-// line for each and the number of failures; exits 1 if there are any.
+// Convolutions in plain fp32 (conv_simt.h) on a real GPU, in every tile, in one piece and in
+// several: sums against plain loops in double (|err| <= (n + 8) 2^-24 sum |a| |b|), the same bits
+// from garbage in the workspace, nothing written past a buffer; and speed. Prints a line for each
+// and the number of failures; exits 1 if there are any.
 //
-//   conv_simt_check [--speed] [--every N]     what is right, or how long ResNet-18's layers take; * is the tile that plans take; every N:
-//                                          of the cases one in so many
+//   conv_simt_check [--speed] [--every N]     what is right, or how long ResNet-18's layers take; *
+//                                          is the tile that plans take; every N: of the cases one
+//                                          in so many
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 

@@ -1,5 +1,6 @@
-// The GPU's codecs against the CPU's: every preset in every rounding mode on random fp32 patterns, written as codes and rounded in place,
-// all storages that keep something beside codes, and every code of up to 16 bits decoded. Then how fast they are beside a plain copy.
+// The GPU's codecs against the CPU's: every preset in every rounding mode on random fp32 patterns,
+// written as codes and rounded in place, all storages that keep something beside codes, and every
+// code of up to 16 bits decoded. Then how fast they are beside a plain copy.
 //   convert_check [millions of numbers, 100]
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -48,7 +49,8 @@ class GpuArray {
   uint8_t* data_;
 };
 
-// Memory of the host that a GPU copies to at full speed. Made once: a page's first touch costs more than its comparison.
+// Memory of the host that a GPU copies to at full speed. Made once: a page's first touch costs more
+// than its comparison.
 class HostArray {
  public:
   explicit HostArray(size_t bytes) { check(cudaMallocHost(&data_, bytes), "allocating on the host"); }
@@ -85,8 +87,8 @@ bool same_bytes(const void* a, const void* b, size_t bytes) {
   return same;
 }
 
-// The numbers on both sides, and room for what is made of them. The GPU works while the CPU does: everything it is asked goes
-// into one stream, and is waited for when the CPU has its own.
+// The numbers on both sides, and room for what is made of them. The GPU works while the CPU does:
+// everything it is asked goes into one stream, and is waited for when the CPU has its own.
 class Check {
  public:
   explicit Check(size_t n)

@@ -1,7 +1,8 @@
-// Divisions and square roots of optimizer steps on ordinary numbers (update_unchecked.h) against IEEE's, on the GPU. Needs
-// one; built by the cuda preset, run by hand on a machine that has a GPU.
+// Divisions and square roots of optimizer steps on ordinary numbers (update_unchecked.h) against
+// IEEE's, on the GPU. Needs one; built by the cuda preset, run by hand on a machine that has a GPU.
 //
-//   division_check [all]     2^36 quotients of random numbers; with all, those of every pair of significands (minutes)
+//   division_check [all]     2^36 quotients of random numbers; with all, those of every pair of
+//                            significands (minutes)
 #include <cuda_runtime.h>
 
 #include <cstdio>
@@ -53,7 +54,8 @@ __global__ void random_quotients(uint64_t count, Wrong* wrong) {
   }
 }
 
-// Every number between 1 and 2 by some such numbers: more exponents would only scale all that is computed.
+// Every number between 1 and 2 by some such numbers: more exponents would only scale all that is
+// computed.
 __global__ void all_quotients(uint32_t first, uint32_t count, Wrong* wrong) {
   for (uint64_t i = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; i < uint64_t{count} << 23;
        i += uint64_t{gridDim.x} * blockDim.x) {

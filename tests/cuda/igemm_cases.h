@@ -42,8 +42,9 @@ inline std::vector<Work> checked() {
   };
 }
 
-// With few channels: images that are not square, and one; kernels that are larger than they are and that are not; padding that there is not,
-// and more than the kernel needs; columns that are no channels; batches that leave a part of a tile.
+// With few channels: images that are not square, and one; kernels that are larger than they are and
+// that are not; padding that there is not, and more than the kernel needs; columns that are no
+// channels; batches that leave a part of a tile.
 inline std::vector<Work> checked_padded() {
   constexpr Feed k8 = Feed::bf16_from_8, k16 = Feed::bf16;
   std::vector<Work> all;

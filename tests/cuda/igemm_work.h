@@ -1,4 +1,5 @@
-// The convolutions that conv_igemm_check does: what they are of, and numbers among them that fp16 does not have.
+// The convolutions that conv_igemm_check does: what they are of, and numbers among them that fp16
+// does not have.
 #pragma once
 
 #include <algorithm>

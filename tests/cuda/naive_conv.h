@@ -1,4 +1,5 @@
-// Plain loops on the GPU that convolutions from codes to codes are held to: operands in fp32, sums in double.
+// Plain loops on the GPU that convolutions from codes to codes are held to: operands in fp32, sums
+// in double.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,8 @@
 
 namespace ulp::cuda {
 
-// Writes the results of a part, and the sums of its products' magnitudes. A transposed weight is stored as (in_c, taps, out_c).
+// Writes the results of a part, and the sums of its products' magnitudes. A transposed weight is
+// stored as (in_c, taps, out_c).
 void naive_part(const IgemmPart& part, uint32_t weight_taps, bool transposed, const float* x,
                 const float* weight, float* out, float* magnitude);
 // The same of the gradient of a forward convolution's weight, (out_c, taps, in_c).

@@ -1,7 +1,8 @@
-// Kernels of batch norms and activations on a GPU, one by one: in graphs of 20 launches, as in training, as shares of the rate of a copy in the
-// same run; the general kernels beside those of batchnorm.h, whose results are compared; then reductions with the passes that use them, in two
-// launches and joined in one (batchnorm_grid.h), whose results must be the same. "cold": tensors come from memory; "hot": the
-// same ones again and again, from the cache as far as they fit.
+// Kernels of batch norms and activations on a GPU, one by one: in graphs of 20 launches, as in
+// training, as shares of the rate of a copy in the same run; the general kernels beside those of
+// batchnorm.h, whose results are compared; then reductions with the passes that use them, in two
+// launches and joined in one (batchnorm_grid.h), whose results must be the same. "cold": tensors
+// come from memory; "hot": the same ones again and again, from the cache as far as they fit.
 //   norm_speed [only shapes whose name has this in it [only formats whose name has this in it]]
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -97,8 +98,8 @@ std::vector<float> numbers(size_t n, uint32_t seed, float scale, float shift, bo
   return made;
 }
 
-// x: of what is normalised. more: of what is added to it. forward: of activations. dout: of the gradient that comes. grad: of one that is
-// added to it, and of what is made of them.
+// x: of what is normalised. more: of what is added to it. forward: of activations. dout: of the
+// gradient that comes. grad: of one that is added to it, and of what is made of them.
 struct Formats {
   std::string name, x, more, forward, dout, grad, weight;
 };
@@ -446,7 +447,8 @@ int main(int argc, char** argv) {
       {"bf16", "bf16", "bf16", "bf16", "bf16", "bf16", ""},
       {"8bit", f, f, f, g, g, f},
       {"16bit", w, w, w, w, w, w},
-      // A block of 8 bits among such of 16, one of 16 among such of 8, and one with a norm's input of more bits.
+      // A block of 8 bits among such of 16, one of 16 among such of 8, and one with a norm's input
+      // of more bits.
       {"in 16", f, w, f, w, g, f},
       {"in 8", w, f, w, g, w, w},
       {"x 16", w, f, f, g, g, f},

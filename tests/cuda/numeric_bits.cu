@@ -1,5 +1,5 @@
-// The number core on the GPU: every preset, rounding mode and storage gives the bits of the CPU. Needs a GPU;
-// built by the cuda preset, run by hand on a machine that has one.
+// The number core on the GPU: every preset, rounding mode and storage gives the bits of the CPU.
+// Needs a GPU; built by the cuda preset, run by hand on a machine that has one.
 //
 //   numeric_bits [MILLIONS]     random floats per format and mode (default 100)
 #include <cuda_runtime.h>
@@ -83,7 +83,8 @@ void compare(const std::string& what, const std::vector<uint32_t>& got, F expect
   }
 }
 
-// fp32 patterns: uniform over all 2^32, so every exponent, subnormals, infinities and NaN are there.
+// fp32 patterns: uniform over all 2^32, so every exponent, subnormals, infinities and NaN are
+// there.
 uint32_t pattern(uint64_t i) { return random_word({0x5eed, 0, 0, 0}, i); }
 
 void check_encode(const Preset& preset, Round mode, Overflow overflow, size_t total,

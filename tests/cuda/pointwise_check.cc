@@ -1,9 +1,11 @@
-// 1x1 convolutions of any even number of channels (pointwise.h) on a real GPU, in every size of tiles: sums against plain loops in
-// double (|err| <= 2 (n + 8) 2^-23 sum |a| |b|), codes and range events of results against the scalar codec on those sums, the same
-// bits from garbage in the workspace, nothing written past a buffer; and speed. Prints a line for each and the number of failures; exits 1 if
-// there are any.
+// 1x1 convolutions of any even number of channels (pointwise.h) on a real GPU, in every size of
+// tiles: sums against plain loops in double (|err| <= 2 (n + 8) 2^-23 sum |a| |b|), codes and range
+// events of results against the scalar codec on those sums, the same bits from garbage in the
+// workspace, nothing written past a buffer; and speed. Prints a line for each and the number of
+// failures; exits 1 if there are any.
 //
-//   pointwise_check [--speed]     what is right, or how long ShuffleNetV2's layers take with a batch of 1024; * is the tile that plans take
+//   pointwise_check [--speed]     what is right, or how long ShuffleNetV2's layers take with a
+//                                 batch of 1024; * is the tile that plans take
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -29,7 +31,8 @@ constexpr Format k434{"fp(4,3,4)"}, k520{"fp(5,2,0)"}, kBf16{"bf16"};
 struct Work {
   ConvKind kind = ConvKind::forward;
   uint32_t pixels = 1, c = 2, k = 2;
-  Format a, b, out;  // images or gradients; weights, or what the gradient is multiplied by; the result
+  // Images or gradients; weights, or what the gradient is multiplied by; the result.
+  Format a, b, out;
 
   bool gradient() const { return kind == ConvKind::grad_input; }
   uint32_t in_c() const { return gradient() ? k : c; }
@@ -41,7 +44,8 @@ std::string title(const Work& work) {
                      work.out.name, work.pixels, work.c, work.k);
 }
 
-// A convolution on the device. Buffers are as many as it takes to come from memory each time, or one.
+// A convolution on the device. Buffers are as many as it takes to come from memory each time, or
+// one.
 class Bench {
  public:
   Bench(const Work& work, bool many)

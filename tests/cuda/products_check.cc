@@ -1,11 +1,16 @@
-// Convolutions and matrix products of the CUDA backend on a real GPU: every kind, unit and shape against plain loops in double
-// (|err| <= 2 (n + 8) 2^-23 sum |a| |b|), the same bits when run again and from a captured graph, nothing written past a
-// buffer; results that a library writes in bf16 must be what a sum within that bound is rounded to, once; then speed. Prints a
-// line for each and the number of failures; exits 1 if there are any.
+// Convolutions and matrix products of the CUDA backend on a real GPU: every kind, unit and shape
+// against plain loops in double (|err| <= 2 (n + 8) 2^-23 sum |a| |b|), the same bits when run
+// again and from a captured graph, nothing written past a buffer; results that a library writes in
+// bf16 must be what a sum within that bound is rounded to, once; then speed. Prints a line for each
+// and the number of failures; exits 1 if there are any.
 //
-//   products_check [check] [halves] [native] [speed] [layers] [engines]     what to do; the first four if nothing is named
+//   products_check [check] [halves] [native] [speed] [layers] [engines]     what to do; the first
+//                                                                           four if nothing is
+//                                                                           named
 //
-// native: e4m3 on the units for it, each sum held to 2^-10 sum |a| |b|; the rates beside bf16's. layers: all convolutions of resnet18 and resnet20, each written in fp32, and in bf16 by plain and by fused engines.
+// native: e4m3 on the units for it, each sum held to 2^-10 sum |a| |b|; the rates beside bf16's.
+// layers: all convolutions of resnet18 and resnet20, each written in fp32, and in bf16 by plain and
+// by fused engines.
 #include <cudnn.h>
 
 #include "tests/cuda/products_naive.h"
@@ -14,7 +19,8 @@
 namespace ulp::cuda {
 namespace {
 
-// Runs into `first`, again into `second`, and a third time from a captured graph; says what is wrong.
+// Runs into `first`, again into `second`, and a third time from a captured graph; says what is
+// wrong.
 std::string run_thrice(const std::function<void(void*)>& run, const std::function<void(Memory&)>& before,
                        Memory& first, Memory& second, Memory& workspace) {
   std::string wrong;
@@ -68,7 +74,8 @@ void check_conv(ConvKind kind, const ConvExtents& shape, Unit unit, const ConvEn
   std::string why_not;
   const std::shared_ptr<ConvPlan> plan = ConvPlan::find(kind, shape, unit, ending, kLimit, &why_not);
   if (!plan) {
-    // Grouped convolutions may have no engine: the caller has another kernel for them. Nor need every way to write bf16.
+    // Grouped convolutions may have no engine: the caller has another kernel for them. Nor need
+    // every way to write bf16.
     const bool wanted = shape.groups == 1 && ending.written == Written::fp32;
     if (wanted) ++failures;
     say(fmt::format("{} {}: {}", wanted ? "FAIL" : "NONE", title, why_not));
@@ -221,7 +228,8 @@ void check_matmuls() {
   }
 }
 
-// An infinity and a NaN in an image reach the pixels around them and no others; sums beyond the range are infinities.
+// An infinity and a NaN in an image reach the pixels around them and no others; sums beyond the
+// range are infinities.
 void check_specials(const ConvEnding& ending) {
   const ConvExtents shape = square_conv(16, 16, 64, 64, 3, 1, 1);
   const std::string title = conv_title(ConvKind::forward, shape, Unit::bf16, ending) + ", infinity and NaN";
@@ -302,8 +310,8 @@ void check_halves() {
   }
 }
 
-// What runs on fp8 units: convolutions forward, and products of rows by rows; also of subnormal numbers, of few rows and columns, with
-// gaps between rows, and of several matrices.
+// What runs on fp8 units: convolutions forward, and products of rows by rows; also of subnormal
+// numbers, of few rows and columns, with gaps between rows, and of several matrices.
 void check_native() {
   const auto conv = [](const ConvExtents& shape, Fill a, Fill b) {
     if (shape.c / shape.groups % 16 == 0 && shape.out_c / shape.groups % 16 == 0)

@@ -1,5 +1,6 @@
-// All convolutions of networks in bf16, with results in fp32 (and what encoding them takes), in bf16 by plain engines and in bf16 by
-// fused ones: times, errors, and how many codes differ from the fp32 result rounded once, as engines add in other orders.
+// All convolutions of networks in bf16, with results in fp32 (and what encoding them takes), in
+// bf16 by plain engines and in bf16 by fused ones: times, errors, and how many codes differ from
+// the fp32 result rounded once, as engines add in other orders.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -28,7 +29,8 @@ struct Network {
   std::vector<Layer> layers;
 };
 
-// Basic blocks in stages that halve the image and double the planes; the shortcuts between them are 1x1.
+// Basic blocks in stages that halve the image and double the planes; the shortcuts between them are
+// 1x1.
 Network resnet(std::string_view name, int64_t batch, int stages, int64_t planes, int blocks) {
   Network net{name, batch, {{square_conv(batch, 32, 8, planes, 3, 1, 1), 1, true}}};
   int64_t size = 32;

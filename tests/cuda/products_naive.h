@@ -1,4 +1,5 @@
-// Plain loops on the GPU that products are held to: operands that a unit holds exactly, sums in double.
+// Plain loops on the GPU that products are held to: operands that a unit holds exactly, sums in
+// double.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,9 @@ namespace ulp::cuda {
 enum class Fill : uint8_t {
   plain,      // all bits of the significand at random, magnitudes from 2^-4 to 1
   subnormal,  // subnormal numbers of the unit's type
-  large,  // as plain, times 2^100 (fp16: 2^12): brings products with subnormal numbers back to a normal size
+  // As plain, times 2^100 (fp16: 2^12): brings products with subnormal numbers back to a normal
+  // size.
+  large,
 };
 
 void fill(Unit unit, Fill how, void* operand, int64_t count, uint64_t seed);

@@ -69,7 +69,8 @@ void time_convs() {
     return free;
   };
   const size_t free_before = free_bytes();
-  // What compiling costs, one after the other and on threads: different plans, since compiled ones stay.
+  // What compiling costs, one after the other and on threads: different plans, since compiled ones
+  // stay.
   std::vector<std::shared_ptr<ConvPlan>> serial, parallel;
   double start = now();
   for (const ConvKind kind : kKinds) {

@@ -1,5 +1,6 @@
 // Gradients of weights from codes (conv_wgrad.h) on a real GPU: sums against plain loops in double
-// (|err| <= 2 (n + 8) 2^-23 sum |a| |b|), the same bits from garbage in the workspace, nothing written past a buffer; and speed.
+// (|err| <= 2 (n + 8) 2^-23 sum |a| |b|), the same bits from garbage in the workspace, nothing
+// written past a buffer; and speed.
 #pragma once
 
 namespace ulp::cuda {

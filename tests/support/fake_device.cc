@@ -169,7 +169,8 @@ std::unique_ptr<Recording> ApartDevice::record(const std::function<void(Stream)>
   return made;
 }
 
-// A task of the CPU, to be done when the recording is. It keeps addresses, as a kernel's arguments do.
+// A task of the CPU, to be done when the recording is. It keeps addresses, as a kernel's arguments
+// do.
 class LaterTask : public Task {
  public:
   LaterTask(std::unique_ptr<Task> task, bool updates)

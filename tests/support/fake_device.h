@@ -1,7 +1,8 @@
-// A device that is not the host, made of the host: what the engine does with one can be compared bit for bit with what it does
-// on the CPU, on any machine. It is as strict as a real one. Its memory cannot be touched from outside (it is mapped without
-// any access while no work is done), staging starts as garbage, work is only noted while it is recorded and done when
-// somebody waits for it.
+// A device that is not the host, made of the host: what the engine does with one can be compared
+// bit for bit with what it does on the CPU, on any machine. It is as strict as a real one. Its
+// memory cannot be touched from outside (it is mapped without any access while no work is done),
+// staging starts as garbage, work is only noted while it is recorded and done when somebody waits
+// for it.
 #pragma once
 
 #include <functional>
@@ -21,8 +22,8 @@ void launch(Stream stream, std::function<void()> work);
 // Recordings that were launched up to now.
 size_t launches();
 
-// While it lives the device has so many bytes more than are in use, and says so where it is asked; or keeps silent about
-// it, so that only a request shows it.
+// While it lives the device has so many bytes more than are in use, and says so where it is asked;
+// or keeps silent about it, so that only a request shows it.
 class Shortage {
  public:
   explicit Shortage(size_t bytes, bool told = true);

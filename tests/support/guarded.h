@@ -1,4 +1,5 @@
-// What kernels are tried on: memory that shows what was written beside it, here and on a device that is not the host.
+// What kernels are tried on: memory that shows what was written beside it, here and on a device
+// that is not the host.
 #pragma once
 
 #include <algorithm>
@@ -39,7 +40,8 @@ class Guarded {
   uint8_t* data_;
 };
 
-// What a kernel works on that does not work on the host: copies of what is here, taken there and back.
+// What a kernel works on that does not work on the host: copies of what is here, taken there and
+// back.
 class There {
  public:
   explicit There(Device& device) : device_(device), memory_(device) {}

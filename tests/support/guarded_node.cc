@@ -167,7 +167,8 @@ void expect_within(std::span<const float> values, std::span<const float> exact, 
       decode(plain->format, codes, *limit);
     }
   } else {
-    // The statistics of a tensor move with its values, and all codes with them: by one, or from the smallest to zero.
+    // The statistics of a tensor move with its values, and all codes with them: by one, or from the
+    // smallest to zero.
     const StorageSize size = storage_size(storage, exact.size());
     std::vector<uint8_t> codes(size.code_bytes);
     std::vector<uint32_t> side(size.side_words);

@@ -1,5 +1,6 @@
-// For the tests of this folder: runs single nodes with a kernel of one's choice. Tensors and workspace lie between
-// guard bytes, which must be whole after every run, and the workspace starts out as garbage.
+// For the tests of this folder: runs single nodes with a kernel of one's choice. Tensors and
+// workspace lie between guard bytes, which must be whole after every run, and the workspace starts
+// out as garbage.
 #pragma once
 
 #include <memory>
@@ -60,7 +61,8 @@ const KernelDef* find_kernel(std::span<const KernelDef> kernels, std::string_vie
 // Numbers of either sign and several magnitudes, the same for the same seed.
 std::vector<float> test_values(size_t n, uint32_t seed, float scale = 1);
 
-// Each value must be what rounding some number within `bound` of the exact one to the storage gives.
+// Each value must be what rounding some number within `bound` of the exact one to the storage
+// gives.
 void expect_within(std::span<const float> values, std::span<const float> exact, std::span<const double> bound,
                    const Storage& storage, std::string_view what);
 

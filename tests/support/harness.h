@@ -1,6 +1,6 @@
-// Training steps done twice: as a plan, in an arena that is poisoned before every run and has red zones around it; and node by
-// node, every tensor in memory of its own. Both must leave the same bits and report the same range events, and the plan
-// must take the memory that it says.
+// Training steps done twice: as a plan, in an arena that is poisoned before every run and has red
+// zones around it; and node by node, every tensor in memory of its own. Both must leave the same
+// bits and report the same range events, and the plan must take the memory that it says.
 #pragma once
 
 #include <cstdint>
@@ -27,13 +27,15 @@ struct TrainingGraph {
 // Adds backward and update to a forward graph and makes up its images and labels.
 void make_step(TrainingGraph& made, uint64_t image_seed, int micro_batches = 1, double clip_norm = 0);
 
-// Every tensor that can be stored in another format than fp32, in the storage that is chosen for it.
+// Every tensor that can be stored in another format than fp32, in the storage that is chosen for
+// it.
 std::vector<TensorFormat> choose_formats(const Graph& graph,
                                          const std::function<std::string(const TensorInfo&)>& choose);
 
 // Plans on the CPU.
 PlanOptions cpu_plan();
-// Products whose bits depend neither on threads nor on the workspace; oneDNN's may be added up in another order.
+// Products whose bits depend neither on threads nor on the workspace; oneDNN's may be added up in
+// another order.
 KernelChoice reference_products();
 
 // What the steps left.
@@ -43,7 +45,8 @@ struct Trained {
   std::vector<EncodeStats> stats;  // by tensor, of the last run
 };
 
-// The arena is full of `poison` before every run. Expects that no byte around it changes, and that memory is as planned.
+// The arena is full of `poison` before every run. Expects that no byte around it changes, and that
+// memory is as planned.
 Trained run_plan(const TrainingGraph& made, const std::vector<TensorFormat>& formats, PlanOptions options,
                  uint8_t poison);
 // Of the options counts what changes numbers: backend, kernels and rounding; and the results.

@@ -1,5 +1,5 @@
-// Backends of made-up kernels, to plan with: their tasks do nothing, but say what they need. Every trait that a kernel can have
-// comes together with every other.
+// Backends of made-up kernels, to plan with: their tasks do nothing, but say what they need. Every
+// trait that a kernel can have comes together with every other.
 #pragma once
 
 #include <functional>

@@ -36,8 +36,9 @@ class GraphMaker {
   TensorId add(const OpDef& op, const std::string& name, std::vector<TensorId> in, TensorInfo out);
 };
 
-// Every node that can stand in a graph: views, copies, states that are read and written in every phase, sums that are added to,
-// and sizes around the alignment. The same graph for a seed on every machine.
+// Every node that can stand in a graph: views, copies, states that are read and written in every
+// phase, sums that are added to, and sizes around the alignment. The same graph for a seed on every
+// machine.
 Graph random_made_up_graph(uint64_t seed);
 
 }  // namespace ulp::harness

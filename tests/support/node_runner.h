@@ -1,5 +1,5 @@
-// Runs a graph node by node, every tensor in memory of its own, without a plan: what tests compare kernels and plans
-// with. On whatever device the backend has.
+// Runs a graph node by node, every tensor in memory of its own, without a plan: what tests compare
+// kernels and plans with. On whatever device the backend has.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,8 @@ namespace ulp {
 
 class NodeRunner {
  public:
-  // Formats by tensor; tensors beyond them, and where they are none of its business (kept, sums), are fp32. The
-  // graph must outlive the runner. Throws an Error if a node finds no kernel.
+  // Formats by tensor; tensors beyond them, and where they are none of its business (kept, sums),
+  // are fp32. The graph must outlive the runner. Throws an Error if a node finds no kernel.
   NodeRunner(const Graph& graph, std::vector<TensorFormat> formats, const Backend& backend,
              const KernelChoice& choice = {}, const KernelOptions& options = {});
 

@@ -1,5 +1,5 @@
-// For tests: a graph under construction with values for its weights and feeds, run in fp32 on the reference, and
-// its gradients compared with differences of the loss.
+// For tests: a graph under construction with values for its weights and feeds, run in fp32 on the
+// reference, and its gradients compared with differences of the loss.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,7 +22,8 @@
 
 namespace ulp::ref {
 
-// Differences are taken at multiples of this; values are multiples of 2^-10, so a moved weight is exact.
+// Differences are taken at multiples of this; values are multiples of 2^-10, so a moved weight is
+// exact.
 inline constexpr float kStep = 0x1p-6f;
 
 class Trial {
@@ -31,7 +32,8 @@ class Trial {
   Builder b{graph, Mode::training};
   StepState state;
 
-  // Numbers of magnitude 1/4 to 1: no step of the differences, at most 2 kStep, reaches a kink at 0.
+  // Numbers of magnitude 1/4 to 1: no step of the differences, at most 2 kStep, reaches a kink at
+  // 0.
   std::vector<float> random(size_t n) {
     std::vector<float> values(n);
     for (float& value : values) {
@@ -51,7 +53,8 @@ class Trial {
 
   // Shapes are copies: adding tensors moves the graph's own.
   TensorId weight(const std::string& name, Shape shape) { return b.weight(name, shape, Init::constant(0)); }
-  // An activation that a weight alone decides, so that gradients of activations are differenced too.
+  // An activation that a weight alone decides, so that gradients of activations are differenced
+  // too.
   TensorId operand(const std::string& name, Shape shape) {
     const TensorId zero = input(name + ".zero", shape, std::vector<float>(shape.elements()));
     return add(b, name, zero, weight(name + ".weight", shape));
@@ -112,7 +115,8 @@ class Trial {
     return runner_->get(wanted);
   }
 
-  // Differentiates the loss and compares the gradient of every weight with differences of the mean loss.
+  // Differentiates the loss and compares the gradient of every weight with differences of the mean
+  // loss.
   void check(TensorId loss) {
     differentiate(graph, loss);
     NodeRunner& runner = start();
@@ -137,9 +141,10 @@ class Trial {
     return sum / static_cast<double>(losses.size());
   }
 
-  // Four points a weight: what is left of the Taylor series is f''''' kStep^4 / 30, about 1e-8 here. The loss is near
-  // 1 and carries roundings to fp32 of some 1e-7, which 1.5 / kStep makes 1e-5 in a difference. So what is allowed
-  // in the norm is 1e-4 of the gradient's, and 2e-5 an element besides.
+  // Four points a weight: what is left of the Taylor series is f''''' kStep^4 / 30, about 1e-8
+  // here. The loss is near 1 and carries roundings to fp32 of some 1e-7, which 1.5 / kStep makes
+  // 1e-5 in a difference. So what is allowed in the norm is 1e-4 of the gradient's, and 2e-5 an
+  // element besides.
   void compare(NodeRunner& runner, TensorId id, TensorId loss) {
     const std::vector<float> grad = runner.get(graph[id].grad);
     std::vector<float> values = values_[graph[id].name];
@@ -166,8 +171,8 @@ class Trial {
   }
 
  public:
-  // Of all weights: the error as a share of what is allowed, and the gradient's norm in units of the noise. A trial
-  // in which every gradient vanishes proves nothing unless that is its point.
+  // Of all weights: the error as a share of what is allowed, and the gradient's norm in units of
+  // the noise. A trial in which every gradient vanishes proves nothing unless that is its point.
   double worst() const { return worst_; }
   double largest() const { return largest_; }
 

@@ -11,7 +11,8 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 uint32_t power_of_two(int n) { return static_cast<uint32_t>(std::ldexp(1.0, n)); }
 
-// The highest exponent field that holds a finite number. With m = 0 the one NaN of `fn` fills the top field.
+// The highest exponent field that holds a finite number. With m = 0 the one NaN of `fn` fills the
+// top field.
 int top_field(int exp, int man, Specials specials) {
   const int fields = static_cast<int>(power_of_two(exp));
   const bool top_is_special = specials == Specials::ieee || (specials == Specials::fn && man == 0);
@@ -82,8 +83,9 @@ Rounder::Rounder(const FloatFormat& format, Round mode, Overflow overflow)
 }
 
 bool Rounder::tie_goes_up(double below) const {
-  // The integer significands of the two neighbours. The upper one may open the next binade, where the
-  // significand starts again at 2^m; with m = 0 that is 1, so both are odd and the larger magnitude wins.
+  // The integer significands of the two neighbours. The upper one may open the next binade, where
+  // the significand starts again at 2^m; with m = 0 that is 1, so both are odd and the larger
+  // magnitude wins.
   const double first_normal = std::ldexp(1.0, mantissa_bits_);
   const double above = below + 1 == 2 * first_normal ? first_normal : below + 1;
   const bool below_even = std::fmod(below, 2) == 0, above_even = std::fmod(above, 2) == 0;

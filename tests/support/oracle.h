@@ -1,11 +1,14 @@
-// What the codec must compute, worked out a second time: from the text of the contract, in double arithmetic,
-// with none of the implementation's code or ideas. Only vocabulary is borrowed (FloatFormat's four fields,
-// Round, Overflow, RangeEvent, RoundKey); none of their member functions is called.
+// What the codec must compute, worked out a second time: from the text of the contract, in double
+// arithmetic, with none of the implementation's code or ideas. Only vocabulary is borrowed
+// (FloatFormat's four fields, Round, Overflow, RangeEvent, RoundKey); none of their member
+// functions is called.
 //
-// Why double is exact here. An input is an fp32 number: at most 24 significant bits, magnitude 2^-149 up to
-// 2^128. A format's spacing is a power of two, from 2^-149 up to 2^127. So
-//   - |x| / spacing is a product with a power of two: 24 significant bits, far from double's range limits;
-//   - its floor and its fraction are runs of those bits, and so is fraction * 2^32: nothing is rounded off;
+// Why double is exact here. An input is an fp32 number: at most 24 significant bits, magnitude
+// 2^-149 up to 2^128. A format's spacing is a power of two, from 2^-149 up to 2^127. So
+//   - |x| / spacing is a product with a power of two: 24 significant bits, far from double's range
+//     limits;
+//   - its floor and its fraction are runs of those bits, and so is fraction * 2^32: nothing is
+//     rounded off;
 //   - a count of spacings is at most 2^24, so count * spacing, rounded or not, has at most 25 bits.
 // Every sum, product and comparison below is therefore the true one.
 #pragma once
@@ -56,7 +59,8 @@ class Rounder {
     double per_spacing;  // 1 / spacing
   };
 
-  // An Overflow::infinity that the format does not have is the caller's mistake; the oracle does not look.
+  // An Overflow::infinity that the format does not have is the caller's mistake; the oracle does
+  // not look.
   Rounder(const FloatFormat& format, Round mode, Overflow overflow);
 
   // `random` is read in stochastic mode only.
@@ -124,14 +128,16 @@ class CodeTable {
   explicit CodeTable(const FloatFormat& format);
   double value(uint32_t code) const { return values_[code]; }
   size_t size() const { return values_.size(); }
-  // The code of a number or an infinity, looked up among them all; throws std::out_of_range if it has none.
+  // The code of a number or an infinity, looked up among them all; throws std::out_of_range if it
+  // has none.
   uint32_t code(double value) const;
   // The numbers from 0 to the largest, ascending.
   std::vector<double> magnitudes() const;
 
  private:
-  std::vector<double> values_;                         // by code
-  std::vector<std::pair<double, uint32_t>> by_value_;  // codes without a sign, NaN left out, ascending
+  std::vector<double> values_;  // by code
+  // Codes without a sign, NaN left out, ascending.
+  std::vector<std::pair<double, uint32_t>> by_value_;
 };
 
 // What a pass over the inputs reports: the events that the oracle saw, and the inputs' own facts.

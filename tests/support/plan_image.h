@@ -15,14 +15,17 @@ namespace ulp::harness {
 
 enum class Fault : uint8_t {
   order,  // a node does not run, or runs where it cannot
-  stale,  // bytes that are read are not what should be read: never written, overwritten, or of another version
+  // Bytes that are read are not what should be read: never written, overwritten, or of another
+  // version.
+  stale,
   outside,     // beyond the arena's end
   misaligned,  // see kMemoryAlignment
   race,        // two things that may happen at one time touch a byte, and one of them writes it
   in_place,    // a task overwrites what it reads, which it may not
-  life,        // a tensor is used when the plan says that it does not live, or lies on another that does
-  result,      // what is read after the step is not there
-  bytes,       // what the plan says of its memory is not what it takes
+  // A tensor is used when the plan says that it does not live, or lies on another that does.
+  life,
+  result,  // what is read after the step is not there
+  bytes,   // what the plan says of its memory is not what it takes
 };
 
 struct PlanFinding {
@@ -65,7 +68,8 @@ std::vector<PlanFinding> check_places(const PlanImage& image, std::span<const si
 
 // An operand and the result that takes over its bytes, and the last step at which both are there.
 using HandedOver = std::map<std::pair<size_t, size_t>, int>;
-// No two things lie on each other while both live, and the most that lives at once is what the plan says.
+// No two things lie on each other while both live, and the most that lives at once is what the plan
+// says.
 std::vector<PlanFinding> check_lives(const PlanImage& image, std::span<const size_t> roots,
                                      const HandedOver& handed_over);
 

@@ -95,7 +95,8 @@ class Simulator {
   }
   const TensorPlace& place(TensorId id) const { return image_.places[at(id)]; }
 
-  // In the graph's order: which tensor's bytes each one has, and which version of them each node reads and leaves.
+  // In the graph's order: which tensor's bytes each one has, and which version of them each node
+  // reads and leaves.
   void find_versions() {
     std::vector<int> at_root(graph_.node_count());
     std::vector<bool> inside(graph_.node_count());
@@ -385,8 +386,8 @@ class Simulator {
     if (work.parts.size() == 2) check_pair(work);
   }
 
-  // The second's results may be written while the first's operands are read, each element after it is read: under whatever shape
-  // the first reads them.
+  // The second's results may be written while the first's operands are read, each element after it
+  // is read: under whatever shape the first reads them.
   void check_pair(const Work& work) {
     const Part &first = work.parts[0], &second = work.parts[1];
     const auto second_takes_over = [&](size_t root, const Access& write) {

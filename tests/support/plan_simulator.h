@@ -1,6 +1,7 @@
-// Replays a plan as an abstract machine, without any task: every byte of the step arena knows what lies in it (which version of which
-// tensor, whose workspace, what was prepared for whom), and every step must find what the graph says that it reads. What runs
-// beside other steps reads and writes at any moment until it is waited for, so whatever it meets until then is a fault.
+// Replays a plan as an abstract machine, without any task: every byte of the step arena knows what
+// lies in it (which version of which tensor, whose workspace, what was prepared for whom), and
+// every step must find what the graph says that it reads. What runs beside other steps reads and
+// writes at any moment until it is waited for, so whatever it meets until then is a fault.
 #pragma once
 
 #include <string>

@@ -59,7 +59,8 @@ class Grower {
     return true;
   }
   std::string fresh() { return fmt::format("n{}", names_++); }
-  // Mostly one of the last tensors: chains are what plans fuse, and old tensors what they keep alive.
+  // Mostly one of the last tensors: chains are what plans fuse, and old tensors what they keep
+  // alive.
   TensorId pick();
   template <typename Fits>
   TensorId pick_where(const Fits& fits);

@@ -1,5 +1,5 @@
-// Training graphs that no one would write: a seed decides which operators there are, what reads what, and all shapes. A seed
-// gives the same graph on every machine.
+// Training graphs that no one would write: a seed decides which operators there are, what reads
+// what, and all shapes. A seed gives the same graph on every machine.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,9 @@
 
 namespace ulp::harness {
 
-// The engine's words are the same everywhere; the distributions of the standard library are not, so there are none here. Draw
-// into a variable, never twice in the arguments of one call: their order is the compiler's choice.
+// The engine's words are the same everywhere; the distributions of the standard library are not, so
+// there are none here. Draw into a variable, never twice in the arguments of one call: their order
+// is the compiler's choice.
 class Random {
  public:
   explicit Random(uint64_t seed) : engine_(seed) {}
@@ -32,8 +33,8 @@ class Random {
 };
 
 struct GraphOptions {
-  bool wide =
-      false;  // rows about as long as the pipeline's blocks and longer, most of them no multiple of a vector
+  // Rows are about as long as the pipeline's blocks, or longer. Most are no multiple of a vector.
+  bool wide = false;
   int micro_batches = 1;
   double clip_norm = 0;
 };

@@ -1,4 +1,5 @@
-// A source of its own: where the compiler sees these beside their callers, it takes them for a mismatch.
+// A source of its own: where the compiler sees these beside their callers, it takes them for a
+// mismatch.
 #include "tests/support/temp.h"
 
 #include <atomic>

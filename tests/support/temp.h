@@ -1,5 +1,5 @@
-// For tests: a folder that goes away with its scope, files in it, a disk that is full, what an Error says, and how often
-// memory was asked for.
+// For tests: a folder that goes away with its scope, files in it, a disk that is full, what an
+// Error says, and how often memory was asked for.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -37,7 +37,8 @@ class TempFolder {
 };
 
 inline void put(const std::string& path, std::string_view bytes) {
-  std::filesystem::remove(path);  // a file cut to nothing and written again makes ext4 wait for the disk
+  // A file cut to nothing and written again makes ext4 wait for the disk.
+  std::filesystem::remove(path);
   std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
@@ -46,7 +47,8 @@ inline std::string content(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// For its scope the folder may not be searched, by root neither: permissions bind root only as somebody else.
+// For its scope the folder may not be searched, by root neither: permissions bind root only as
+// somebody else.
 class Forbidden {
  public:
   explicit Forbidden(const std::string& folder) : folder_(folder) {

@@ -12,7 +12,8 @@
 namespace ulp {
 namespace {
 
-constexpr size_t kGrain = size_t{1} << 16;  // elements that a thread takes; a multiple of every granule
+// Elements that a thread takes; a multiple of every granule.
+constexpr size_t kGrain = size_t{1} << 16;
 
 // Slices of packed codes begin at whole bytes; 0: no slices.
 size_t write_granule(const Storage& storage) {
@@ -23,8 +24,9 @@ size_t write_granule(const Storage& storage) {
   return 0;
 }
 
-// Of state, which updates go through in pieces as long as they like: packed extra bits begin at whole words, blocks at their
-// start. Operators cut tensors by images or rows, which are no multiples of that.
+// Of state, which updates go through in pieces as long as they like: packed extra bits begin at
+// whole words, blocks at their start. Operators cut tensors by images or rows, which are no
+// multiples of that.
 size_t state_granule(const Storage& storage) {
   if (std::holds_alternative<Split>(storage)) return 32;
   return std::holds_alternative<Scaled>(storage) ? kScaledBlock : write_granule(storage);

@@ -1,6 +1,6 @@
-// Reading and writing tensors without knowing how they are stored. A kernel asks for a pointer to fp32 where there is
-// one, and else for slices of decoded values; it writes slices of fp32, each element once, and the tensor gets
-// them in its format with its range events reported.
+// Reading and writing tensors without knowing how they are stored. A kernel asks for a pointer to
+// fp32 where there is one, and else for slices of decoded values; it writes slices of fp32, each
+// element once, and the tensor gets them in its format with its range events reported.
 #pragma once
 
 #include <cstddef>
@@ -13,20 +13,21 @@
 
 namespace ulp {
 
-// The rounding with which a tensor is written in this step: as the plan says, state to nearest-even; or in a mode that
-// is given.
+// The rounding with which a tensor is written in this step: as the plan says, state to
+// nearest-even; or in a mode that is given.
 Rounding tensor_rounding(const PlanContext& plan, const TensorInfo& tensor, const Storage& storage,
                          const StepState& state);
 Rounding tensor_rounding(const PlanContext& plan, const TensorInfo& tensor, const Storage& storage,
                          const StepState& state, Round mode);
 
-// What becomes of numbers beyond a storage's range: infinities are kept where there are any, else numbers saturate.
+// What becomes of numbers beyond a storage's range: infinities are kept where there are any, else
+// numbers saturate.
 Overflow overflow_of(const PlanContext& plan, const Storage& storage);
 
 // How operators read a tensor. Split storage whose operand is its high part is that part.
 TensorFormat read_format(const Problem& problem, TensorId id);
-// Whether the problem has the first node that reads a weight: a weight is rounded at each use, the same way, and counted
-// at one.
+// Whether the problem has the first node that reads a weight: a weight is rounded at each use, the
+// same way, and counted at one.
 bool first_reader(const Problem& problem, TensorId id);
 
 // The codec that narrow sums of products are rounded by; none where they are fp32.
@@ -36,21 +37,23 @@ class Reader {
  public:
   Reader() = default;
   Reader(const Problem& problem, TensorId id);
-  // All that is stored, in slices as updates take it: no operand, and granules of words of extra bits and of blocks.
+  // All that is stored, in slices as updates take it: no operand, and granules of words of extra
+  // bits and of blocks.
   static Reader stored(const Problem& problem, TensorId id);
 
   // In place, or null where the values must be decoded.
   const float* direct(const RunContext& context) const;
   bool is_direct() const { return direct_; }
 
-  // Slices must begin at multiples of this many elements (1 where codes are whole bytes). A weight whose operand
-  // is rounded as it is loaded is read as a whole where that rounding looks at the whole tensor: 0. The operand of split
-  // storage in the high part's format is the high part itself.
+  // Slices must begin at multiples of this many elements (1 where codes are whole bytes). A weight
+  // whose operand is rounded as it is loaded is read as a whole where that rounding looks at the
+  // whole tensor: 0. The operand of split storage in the high part's format is the high part
+  // itself.
   size_t granule() const { return granule_; }
 
-  // Elements [first, first + out.size()), decoded, and for a weight rounded to its operand's format. `first` and, except at the tensor's
-  // end, the size are multiples of the granule. A weight's rounding is reported by its first
-  // reader.
+  // Elements [first, first + out.size()), decoded, and for a weight rounded to its operand's
+  // format. `first` and, except at the tensor's end, the size are multiples of the granule. A
+  // weight's rounding is reported by its first reader.
   void read(const RunContext& context, uint64_t first, std::span<float> out) const;
   // The same on all threads, where there are slices.
   void read_on_threads(const RunContext& context, uint64_t first, std::span<float> out) const;
@@ -79,11 +82,12 @@ class Writer {
   float* direct(const RunContext& context) const;
   bool may_be_direct() const { return direct_; }
 
-  // Slices must begin at multiples of this many elements; 0: the tensor is written as a whole, because its storage
-  // looks at all of it first.
+  // Slices must begin at multiples of this many elements; 0: the tensor is written as a whole,
+  // because its storage looks at all of it first.
   size_t granule() const { return granule_; }
 
-  // Writes or adds elements [first, first + in.size()). Range events are merged into `stats`; the caller reports them.
+  // Writes or adds elements [first, first + in.size()). Range events are merged into `stats`; the
+  // caller reports them.
   void write(const RunContext& context, uint64_t first, std::span<const float> in, EncodeStats& stats) const;
   // Writes the whole tensor on all threads and reports.
   void all(const RunContext& context, const float* in) const;

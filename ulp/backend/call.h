@@ -1,5 +1,5 @@
-// What a function that computes a node is given: its tensors as plain arrays, real numbers as fp32, int32 and bytes as
-// they are.
+// What a function that computes a node is given: its tensors as plain arrays, real numbers as fp32,
+// int32 and bytes as they are.
 #pragma once
 
 #include <cstdint>

@@ -6,9 +6,10 @@
 namespace ulp {
 
 struct Ceilings {
-  double copy_gbs = 0;  // 1e9 bytes a second, read and written, of a copy far larger than the caches
-  double product_tflops =
-      0;  // 1e12 operations a second of a large matrix product, a multiplication and an addition being two
+  // 1e9 bytes a second, read and written, of a copy far larger than the caches.
+  double copy_gbs = 0;
+  // 1e12 operations a second of a large matrix product. A multiply-add is two operations.
+  double product_tflops = 0;
   std::string how = {};  // what was measured, in words
 };
 

@@ -1,6 +1,7 @@
-// Elementwise operators that need more than an element of each input: random words, values of a channel, the step's scalars. Those of
-// single elements are in ulp/graph/ops/elementwise_table.h, whose rules for bits hold here too. The reference, the CPU's vector loops
-// and the GPU all call these.
+// Elementwise operators that need more than an element of each input: random words, values of a
+// channel, the step's scalars. Those of single elements are in ulp/graph/ops/elementwise_table.h,
+// whose rules for bits hold here too. The reference, the CPU's vector loops and the GPU all call
+// these.
 #pragma once
 
 #include <cmath>
@@ -17,13 +18,14 @@ namespace ulp::elementwise {
 // Dropout's words are not those that round the same tensor: the seed is another one.
 inline constexpr uint64_t kDropoutSeed = 0x64726F706F757421u;
 
-// The key of a dropout's random words; `tensor` is the attribute of that name. Element i takes random_word(key, i).
+// The key of a dropout's random words; `tensor` is the attribute of that name. Element i takes
+// random_word(key, i).
 ULP_HD constexpr RoundKey dropout_key(const StepState& state, uint32_t tensor) {
   return {state.seed ^ kDropoutSeed, state.step, tensor, state.micro_batch};
 }
 
-// What a dropout of probability p in [0, 1) works with: elements whose word is below `threshold` are dropped, the
-// others grow by `scale`.
+// What a dropout of probability p in [0, 1) works with: elements whose word is below `threshold`
+// are dropped, the others grow by `scale`.
 struct DropoutRule {
   uint32_t threshold;
   float scale;
@@ -41,8 +43,8 @@ ULP_HD constexpr float dropout(float x, uint32_t word, const DropoutRule& rule) 
 ULP_HD constexpr float seed(float value, float loss_scale) { return settle_nan(value * loss_scale); }
 
 // Batch norm. What belongs to a channel is worked out once:
-//   inv = batch_inv(variance, epsilon), scale = Multiply(gamma, inv), and in backward the two sums over n rows
-//   divided by n in fp32 (batch_mean).
+//   inv = batch_inv(variance, epsilon), scale = Multiply(gamma, inv), and in backward the two sums
+//   over n rows divided by n in fp32 (batch_mean).
 ULP_HD inline float batch_inv(float variance, float epsilon) {
   return settle_nan(1.0f / sqrtf(variance + epsilon));
 }
@@ -56,8 +58,8 @@ ULP_HD constexpr float batch_norm_grad(float dout, float x, float mean, float in
   return settle_nan(scale * ((dout - mean_dout) - ((x - mean) * inv) * mean_product));
 }
 
-// A running statistic after a batch: `keep` is 1 - momentum, rounded from double. The new variance is first
-// multiplied by `unbias`.
+// A running statistic after a batch: `keep` is 1 - momentum, rounded from double. The new variance
+// is first multiplied by `unbias`.
 ULP_HD constexpr float batch_track(float old, float now, float keep, float momentum) {
   return settle_nan(keep * old + momentum * now);
 }

@@ -1,6 +1,7 @@
-// What a backend is: for each operator a list of kernels, best first, one that takes anything last. A kernel looks at a
-// problem (shapes, storages, attributes; no data) and either says why it declines or makes a task, which
-// knows its workspace before it runs and allocates nothing while it runs.
+// What a backend is: for each operator a list of kernels, best first, one that takes anything last.
+// A kernel looks at a problem (shapes, storages, attributes; no data) and either says why it
+// declines or makes a task, which knows its workspace before it runs and allocates nothing while it
+// runs.
 #pragma once
 
 #include <cstddef>
@@ -37,8 +38,9 @@ struct PlanContext {
   TensorId root_of(TensorId id) const { return roots.empty() ? id : roots[static_cast<size_t>(id.index)]; }
 };
 
-// A node to run, and the elementwise nodes that are computed inside it, their outputs rounded in registers and
-// never stored. Several roots: neighbouring nodes of one kind in one task (optimizer steps).
+// A node to run, and the elementwise nodes that are computed inside it, their outputs rounded in
+// registers and never stored. Several roots: neighbouring nodes of one kind in one task (optimizer
+// steps).
 struct Problem {
   const PlanContext& plan;
   std::vector<NodeId> inlined = {};  // in graph order
@@ -53,18 +55,20 @@ struct Problem {
   const TensorFormat& format(TensorId id) const { return plan.formats[static_cast<size_t>(id.index)]; }
 };
 
-// What a task gets when it runs. On a device that is not the host `data`, `feeds`, `state`, `workspace`, `stats` and
-// `updates` point into the device's memory; `data` and `feeds` themselves are arrays on the host, there while the task
-// runs. The task launches its work into the stream and adds to the stats there: `report` is not called.
+// What a task gets when it runs. On a device that is not the host `data`, `feeds`, `state`,
+// `workspace`, `stats` and `updates` point into the device's memory; `data` and `feeds` themselves
+// are arrays on the host, there while the task runs. The task launches its work into the stream and
+// adds to the stats there: `report` is not called.
 class RunContext {
  public:
-  // Where a tensor's bytes are, by tensor; null where it has none. The tensor of a source (input, indices, target)
-  // finds what the caller feeds in `feeds`: fp32 or int32.
+  // Where a tensor's bytes are, by tensor; null where it has none. The tensor of a source (input,
+  // indices, target) finds what the caller feeds in `feeds`: fp32 or int32.
   std::span<uint8_t* const> data;
   std::span<const void* const> feeds;
   const StepState* state = nullptr;
   uint8_t* workspace = nullptr;  // the task's own bytes, aligned
-  // Where what the task would have prepared lies ready (Task::prepared); null: it prepares it itself, in its workspace.
+  // Where what the task would have prepared lies ready (Task::prepared); null: it prepares it
+  // itself, in its workspace.
   uint8_t* prepared = nullptr;
   // Of a task that prepares for others: where each one's goes, in their order.
   std::span<uint8_t* const> places;
@@ -93,8 +97,9 @@ class Task {
   Task& operator=(const Task&) = delete;
 
   size_t workspace() const { return workspace_; }
-  // So many of the workspace's bytes, the last ones, are made of state alone, and can be made before the task's turn, together
-  // with those of other tasks (Backend::make_preparation). Then they lie elsewhere, and the workspace ends before them.
+  // So many of the workspace's bytes, the last ones, are made of state alone, and can be made
+  // before the task's turn, together with those of other tasks (Backend::make_preparation). Then
+  // they lie elsewhere, and the workspace ends before them.
   virtual size_t prepared() const { return 0; }
   // Tensors whose range events it reads, such as the largest magnitude, from RunContext::stats. The plan has them
   // reported before the task runs, by whatever step it is that writes the tensor, as if they were inputs.
@@ -113,10 +118,11 @@ struct KernelDef {
   // Why it cannot take the problem; "" where it can.
   std::string (*why_not)(const Problem& problem);
   std::unique_ptr<Task> (*make)(const Problem& problem);
-  // Its output may lie where an input of the same shape and storage lies: each element is read before it is written.
+  // Its output may lie where an input of the same shape and storage lies: each element is read
+  // before it is written.
   bool in_place = false;
-  // On a device that can do two things at once it may run beside the steps after it, while nothing reads what it writes or overwrites
-  // what it reads.
+  // On a device that can do two things at once it may run beside the steps after it, while nothing
+  // reads what it writes or overwrites what it reads.
   bool side_stream = false;
 };
 
@@ -138,8 +144,8 @@ struct Backend {
   // Running statistics, and copies that finish gradients, may come many to a task.
   bool merges = false;
   Device* device = nullptr;  // where its tensors live; null: the host
-  // Makes a batch in the device's memory from a set that lies there (ulp/data/resident.h): `numbers` are the epoch and then
-  // the examples. Null: batches are made on the host.
+  // Makes a batch in the device's memory from a set that lies there (ulp/data/resident.h):
+  // `numbers` are the epoch and then the examples. Null: batches are made on the host.
   void (*fill_batch)(const ResidentImages& set, const uint32_t* numbers, uint32_t count, float* images,
                      int32_t* labels, Stream stream) = nullptr;
   // Of a device that is not the host: a task, without a workspace, that sets StepState::skip in the device's memory, to
@@ -147,11 +153,12 @@ struct Backend {
   // the loss.
   std::unique_ptr<Task> (*make_found_inf)(const PlanContext& plan, std::span<const TensorId> gradients,
                                           TensorId sums) = nullptr;
-  // Makes a task, without a workspace, that prepares for these all at once (Task::prepared), which must outlive it. Null: each
-  // prepares for itself.
+  // Makes a task, without a workspace, that prepares for these all at once (Task::prepared), which
+  // must outlive it. Null: each prepares for itself.
   std::unique_ptr<Task> (*make_preparation)(std::span<Task* const> tasks) = nullptr;
-  // Makes a task that does what these two do one right after the other, with the same bits, and may write the second's results while it still reads the
-  // first's tensors, each element of its own after it is read; they must outlive it. Null where it cannot.
+  // Makes a task that does what these two do one right after the other, with the same bits, and may
+  // write the second's results while it still reads the first's tensors, each element of its own
+  // after it is read; they must outlive it. Null where it cannot.
   std::unique_ptr<Task> (*make_merged)(Task& first, Task& second) = nullptr;
 };
 
@@ -159,15 +166,16 @@ inline Device& device_of(const Backend& backend) {
   return backend.device == nullptr ? host_device() : *backend.device;
 }
 
-// Which kernel a user wants for which operator: "conv2d=reference,relu=fused", "*=reference", "" for the best.
+// Which kernel a user wants for which operator: "conv2d=reference,relu=fused", "*=reference", ""
+// for the best.
 class KernelChoice {
  public:
   KernelChoice() = default;
   // Throws an Error for text that is no such list, or a name that no kernel of the backend has.
   KernelChoice(std::string_view text, const Backend& backend);
 
-  // The first kernel of the backend that takes the problem, of the wanted name if there is one. Null where none does;
-  // then `reasons` says why each declined.
+  // The first kernel of the backend that takes the problem, of the wanted name if there is one.
+  // Null where none does; then `reasons` says why each declined.
   const KernelDef* pick(const Backend& backend, const Problem& problem, std::string* reasons = nullptr) const;
 
  private:

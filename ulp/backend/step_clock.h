@@ -1,6 +1,7 @@
-// Times the steps of a plan one by one. On the host a clock is read around each; a device puts events into its stream, so
-// that nothing waits between steps and what is timed is the work and not its launch. A plan whose steps are recorded once and
-// launched often must be recorded anew for every run while it is timed: each run has calls of its own.
+// Times the steps of a plan one by one. On the host a clock is read around each; a device puts
+// events into its stream, so that nothing waits between steps and what is timed is the work and not
+// its launch. A plan whose steps are recorded once and launched often must be recorded anew for
+// every run while it is timed: each run has calls of its own.
 #pragma once
 
 #include <cstddef>
@@ -19,12 +20,12 @@ struct StepTime {
 class StepClock {
  public:
   virtual ~StepClock() = default;
-  // Around the run of a plan's step, by its place in the plan; the stream is null on the host. Begun steps end before
-  // another begins.
+  // Around the run of a plan's step, by its place in the plan; the stream is null on the host.
+  // Begun steps end before another begins.
   virtual void begin(size_t step, CUstream_st* stream) = 0;
   virtual void end(size_t step, CUstream_st* stream) = 0;
-  // What was timed since the last call, by step; waits for what is still at work. Steps that did not run may be missing
-  // at the end.
+  // What was timed since the last call, by step; waits for what is still at work. Steps that did
+  // not run may be missing at the end.
   virtual std::vector<StepTime> take() = 0;
 };
 

@@ -1,4 +1,5 @@
-// How an optimizer and a rule are told to update nodes (ulp/graph/ops/update.h), and what they are told at each step.
+// How an optimizer and a rule are told to update nodes (ulp/graph/ops/update.h), and what they are
+// told at each step.
 #pragma once
 
 #include "ulp/backend/access.h"
@@ -12,8 +13,8 @@
 
 namespace ulp {
 
-// How one parameter is updated. Of the rule only what the kernel must know: the weight's storage, which a format says,
-// already has the extra bits.
+// How one parameter is updated. Of the rule only what the kernel must know: the weight's storage,
+// which a format says, already has the extra bits.
 struct ParameterUpdate {
   OptimizerConfig optimizer = {};
   bool compensated = false;       // Kahan's sum; the compensation is the last state
@@ -39,7 +40,8 @@ struct UpdateNode {
   std::vector<TensorId> states;  // of the optimizer
   TensorId compensation;         // none where there is none
 
-  // The scalars of this step; `clip_factor` is the second number that grad_norm writes, 1 where there is none.
+  // The scalars of this step; `clip_factor` is the second number that grad_norm writes, 1 where
+  // there is none.
   UpdateScalars scalars(const PlanContext& plan, const StepState& state, float clip_factor) const;
   // How the weight and its optimizer state are written.
   Round weight_round() const { return update.stochastic ? Round::stochastic : Round::nearest_even; }

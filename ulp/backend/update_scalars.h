@@ -1,4 +1,5 @@
-// What an update works out of a step's scalars: one source for host and device, the same bits on both.
+// What an update works out of a step's scalars: one source for host and device, the same bits on
+// both.
 #pragma once
 
 #include <cmath>
@@ -10,8 +11,8 @@
 
 namespace ulp {
 
-// The scalars of one parameter. `clip_factor` is the second number that grad_norm writes, 1 where there is none;
-// `lr_factor` that of the parameter's group.
+// The scalars of one parameter. `clip_factor` is the second number that grad_norm writes, 1 where
+// there is none; `lr_factor` that of the parameter's group.
 ULP_HD constexpr UpdateScalars parameter_scalars(UpdateScalars scalars, float clip_factor, float lr_factor) {
   scalars.grad_scale = scalars.grad_scale * clip_factor;
   if (lr_factor != 1) {
@@ -31,7 +32,8 @@ ULP_HD constexpr UpdateScalars narrow_scalars(UpdateScalars scalars, float weigh
   return scalars;
 }
 
-// What grad_norm makes of the sums of squares of all raw gradients, added in order, in double on every backend.
+// What grad_norm makes of the sums of squares of all raw gradients, added in order, in double on
+// every backend.
 struct NormAndFactor {
   float norm, factor;
 };

@@ -1,6 +1,6 @@
-// The one exception of the project. Bad input throws it with a message that names the thing and says what
-// would be right; the command line prints that on one line and exits with 2. Overflow and NaN in a tensor
-// are data, never errors.
+// The one exception of the project. Bad input throws it with a message that names the thing and
+// says what would be right; the command line prints that on one line and exits with 2. Overflow and
+// NaN in a tensor are data, never errors.
 #pragma once
 
 #include <fmt/format.h>

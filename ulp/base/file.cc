@@ -53,8 +53,8 @@ class Descriptor {
 
   int get() const { return fd_; }
 
-  // Some file systems report a failed write only here. Linux frees the number even when it says EINTR, so
-  // the call must not be made again.
+  // Some file systems report a failed write only here. Linux frees the number even when it says
+  // EINTR, so the call must not be made again.
   void close(const std::string& path) {
     if (::close(std::exchange(fd_, -1)) != 0 && errno != EINTR) fail_to_write(path, errno);
   }
@@ -82,7 +82,8 @@ class Temporary {
   std::string name_;
 };
 
-// Follows links in the last component by hand, since realpath() refuses one that points to nothing yet.
+// Follows links in the last component by hand, since realpath() refuses one that points to nothing
+// yet.
 std::filesystem::path follow_links(const std::string& path) {
   constexpr int kMostLinks = 40;  // as the kernel
   std::filesystem::path target = path;
@@ -96,7 +97,8 @@ std::filesystem::path follow_links(const std::string& path) {
 }
 
 mode_t mode_of_new_files() {
-  // The mask can only be read by setting it; a thread that makes a file meanwhile makes a private one.
+  // The mask can only be read by setting it; a thread that makes a file meanwhile makes a private
+  // one.
   const mode_t mask = ::umask(077);
   ::umask(mask);
   return 0666 & ~mask;
@@ -123,8 +125,8 @@ void replace(const std::string& path, std::optional<mode_t> old_mode, Parts part
   file.close(path);
   temporary.rename_to(target.string(), path);
 
-  // Makes the new name last through a crash. No error if it fails: the new file is in place and whole, and
-  // after a crash either it or the old one would be.
+  // Makes the new name last through a crash. No error if it fails: the new file is in place and
+  // whole, and after a crash either it or the old one would be.
   const Descriptor parent(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (parent.get() >= 0) retry([&] { return ::fsync(parent.get()); });
 }

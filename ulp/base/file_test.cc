@@ -166,7 +166,8 @@ TEST_F(File, AFullDiskLeavesTheOldFileAndNoTemporary) {
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
   const std::string over_old = failure(folder_ / "a", {std::string(4000, 'x'), std::string(4000, 'y')});
   const std::string new_file = failure(folder_ / "b", {std::string(4097, 'x')});
-  write(folder_ / "c", {std::string(4096, 'x')});  // fits: the limit, not the test, made the others fail
+  // Fits: the limit, not the test, made the others fail.
+  write(folder_ / "c", {std::string(4096, 'x')});
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
   std::signal(SIGXFSZ, handler);
 

@@ -1,13 +1,13 @@
-// Parallel loops. A loop is cut at multiples of a grain, so a result that is kept per grain is the same on
-// any number of threads.
+// Parallel loops. A loop is cut at multiples of a grain, so a result that is kept per grain is the
+// same on any number of threads.
 #pragma once
 
 #include <cstddef>
 
 namespace ulp {
 
-// Threads that loops may use, at least 1. From the start: the processors available, or with OpenMP what
-// OMP_NUM_THREADS says.
+// Threads that loops may use, at least 1. From the start: the processors available, or with OpenMP
+// what OMP_NUM_THREADS says.
 int thread_count();
 void set_thread_count(int threads);
 
@@ -26,9 +26,9 @@ class RangeBody {
   void (*call_)(const void*, size_t, size_t);
 };
 
-// Calls body(begin, end) for consecutive ranges that cover [0, n). Every range but the last is a multiple of
-// `grain` (at least 1), and starts at one; a thread gets at least one grain. An exception in the body reaches
-// the caller.
+// Calls body(begin, end) for consecutive ranges that cover [0, n). Every range but the last is a
+// multiple of `grain` (at least 1), and starts at one; a thread gets at least one grain. An
+// exception in the body reaches the caller.
 void parallel_for(size_t n, size_t grain, RangeBody body);
 
 }  // namespace ulp

@@ -1,4 +1,5 @@
-// Loops on OpenMP: the same threads as the libraries beside us, so that they do not fight for cores.
+// Loops on OpenMP: the same threads as the libraries beside us, so that they do not fight for
+// cores.
 #include <omp.h>
 
 #include <algorithm>

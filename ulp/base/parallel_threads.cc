@@ -1,5 +1,5 @@
-// Loops on plain threads, for builds in which OpenMP's runtime would hide races from the thread sanitizer (it is
-// not instrumented). Threads start and end with each loop.
+// Loops on plain threads, for builds in which OpenMP's runtime would hide races from the thread
+// sanitizer (it is not instrumented). Threads start and end with each loop.
 #include <algorithm>
 #include <atomic>
 #include <thread>

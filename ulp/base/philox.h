@@ -1,5 +1,6 @@
-// Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3"): a counter and a key give
-// four random words, with no state in between. The same words on every thread count and every device.
+// Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3"): a counter and a
+// key give four random words, with no state in between. The same words on every thread count and
+// every device.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,8 @@ struct PhiloxKey {
   uint32_t word[2];
 };
 
-// The multipliers and the key schedule's increments, shared with the vector version of the generator.
+// The multipliers and the key schedule's increments, shared with the vector version of the
+// generator.
 inline constexpr uint32_t kPhiloxMul0 = 0xD2511F53u, kPhiloxMul1 = 0xCD9E8D57u;
 inline constexpr uint32_t kPhiloxWeyl0 = 0x9E3779B9u, kPhiloxWeyl1 = 0xBB67AE85u;
 inline constexpr int kPhiloxRounds = 10;

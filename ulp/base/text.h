@@ -1,4 +1,5 @@
-// Text from outside: how it is shown in messages, sizes in bytes, and what a misspelt name is nearest to.
+// Text from outside: how it is shown in messages, sizes in bytes, and what a misspelt name is
+// nearest to.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +10,16 @@
 
 namespace ulp {
 
-// Bytes of a file as one short line of ASCII: what cannot be printed as \xNN, and `...` after the first `most`.
+// Bytes of a file as one short line of ASCII: what cannot be printed as \xNN, and `...` after the
+// first `most`.
 std::string shown_text(std::string_view bytes, size_t most = 60);
 
-// A whole number of bytes, or of KB, MB or GB, which are powers of 1024: 4096, 64MB. Nothing for other text and for
-// numbers that do not fit. A negative number without a unit is one, so that it can be refused by its value.
+// A whole number of bytes, or of KB, MB or GB, which are powers of 1024: 4096, 64MB. Nothing for
+// other text and for numbers that do not fit. A negative number without a unit is one, so that it
+// can be refused by its value.
 std::optional<int64_t> parse_bytes(std::string_view text);
-// The same number as text which parse_bytes takes back, in the largest unit that it is a multiple of.
+// The same number as text which parse_bytes takes back, in the largest unit that it is a multiple
+// of.
 std::string bytes_with_unit(int64_t bytes);
 
 // How many letters to insert, take away or replace to make one of the other: for "did you mean".

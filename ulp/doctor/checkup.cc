@@ -50,8 +50,8 @@ std::vector<PromoteEvent> load_promotions(const std::string& path) {
 
 bool all_fp32(const RunConfig& config) { return config.policy == "fp32" && config.formats.empty(); }
 
-// What the run's formats were is taken from its records, not from its policy: that may have measured something, or read a
-// file that is gone.
+// What the run's formats were is taken from its records, not from its policy: that may have
+// measured something, or read a file that is gone.
 StepPlanner planner_of(const RunConfig& config, const RangeHistory& ranges) {
   // Workspaces depend on it.
   if (config.threads > 0) set_thread_count(static_cast<int>(config.threads));

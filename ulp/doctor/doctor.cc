@@ -251,7 +251,8 @@ void Examination::judge(Diagnosis& found) const {
   auto serious = first(What::overflow, kSerious, ongoing);
   const auto flushed = first(What::flush, RangeFile::kFlushed, ongoing);
   if (stuck_) {
-    // Where steps are skipped for good, any share of a gradient is too much. A forward tensor may be the cause.
+    // Where steps are skipped for good, any share of a gradient is too much. A forward tensor may
+    // be the cause.
     const Among since{.forward = false, .from = records_.size() - skipped_at_end_};
     auto skips = first(What::overflow, 0, since);
     if (!skips) skips = first(What::nan, 0, since);

@@ -1,9 +1,10 @@
-// The overflow doctor: which tensor of a run left the range of its format first, how it came to that, and what would help
-// at what cost. It reads what the run left in its folder (config.toml, ranges.bin, metrics.jsonl), never its data, and
-// changes nothing.
+// The overflow doctor: which tensor of a run left the range of its format first, how it came to
+// that, and what would help at what cost. It reads what the run left in its folder (config.toml,
+// ranges.bin, metrics.jsonl), never its data, and changes nothing.
 //
-// Three parts that know little of one another: diagnose() is a pure function of the records, find_remedies()
-// (ulp/doctor/remedies.h) weighs formats with a planner that it is given, and the texts print both.
+// Three parts that know little of one another: diagnose() is a pure function of the records,
+// find_remedies() (ulp/doctor/remedies.h) weighs formats with a planner that it is given, and the
+// texts print both.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +40,8 @@ std::optional<float> smallest_of(const std::string& storage);
 struct RangePoint {
   uint64_t step = 0;
   float amax = 0;
-  std::optional<double>
-      exponent;  // log2 of amax over the largest number; none for no or NaN amax, or no largest number
+  // log2 of amax over the largest number; none for no or NaN amax, or no largest number.
+  std::optional<double> exponent;
   double overflow = 0, underflow = 0;
 };
 
@@ -94,15 +95,17 @@ struct Diagnosis {
   // A share that matters: where the precision-assignment paper promotes.
   static constexpr double kSerious = 0.01;
   static constexpr size_t kBefore = 8, kRanked = 5, kColumns = 24;
-  static constexpr double kLeap = 10;  // in powers of two from one step to the next: not how tensors grow
-  static constexpr uint64_t kManySkips = 10;  // in a row, at the end: the loss scale does not help any more
+  // In powers of two from one step to the next: not how tensors grow.
+  static constexpr double kLeap = 10;
+  // In a row, at the end: the loss scale does not help any more.
+  static constexpr uint64_t kManySkips = 10;
 
   Condition condition = Condition::empty;
   std::string sentence;
   uint64_t first_step = 0, last_step = 0;  // of the records
   size_t records = 0, tensors = 0, promoted = 0;
-  // The first at all, in a step the one that runs first. Gradients that overflowed in a step which was skipped do not
-  // count: that is how a loss scale finds its place. Unless it never does.
+  // The first at all, in a step the one that runs first. Gradients that overflowed in a step which
+  // was skipped do not count: that is how a loss scale finds its place. Unless it never does.
   std::optional<Trouble> overflow, flush, nan;
   // What the sentence is about: one of those, or the first that was serious.
   std::optional<Trouble> subject;
@@ -112,7 +115,8 @@ struct Diagnosis {
   uint64_t skipped_at_end = 0;
   double first_scale = 1, last_scale = 1;
   std::vector<Ranked> overflows, flushes;  // worst first; flushes of gradients alone
-  std::vector<Near> nearest;               // those that have not overflowed, the nearest to it first
+  // Those that have not overflowed, the nearest to it first.
+  std::vector<Near> nearest;
 };
 
 // What it is about, or else what came first; nullptr for a run that is well.
@@ -124,8 +128,8 @@ Diagnosis diagnose(const DoctorHistory& history, uint64_t until = UINT64_MAX);
 // How a tensor moved in the last recorded steps up to that one: kBefore of them, and it.
 std::vector<RangePoint> range_points(const DoctorHistory& history, size_t tensor, uint64_t until);
 
-// The tensors of a history in the order a step writes them: forward operator by operator, weights before what they
-// feed, then gradients in the order of backward.
+// The tensors of a history in the order a step writes them: forward operator by operator, weights
+// before what they feed, then gradients in the order of backward.
 std::vector<size_t> running_order(const std::vector<RangedTensor>& tensors);
 
 }  // namespace ulp

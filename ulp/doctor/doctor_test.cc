@@ -11,8 +11,8 @@ namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInf = std::numeric_limits<float>::infinity();
 
-// Two products and what is between, all in formats of 8 bits but the gradients of weights. Numbers of fp(4,3,4): 2^-13 to
-// 30; of fp(5,2,0): 2^-16 to 2^16 * 1.75.
+// Two products and what is between, all in formats of 8 bits but the gradients of weights. Numbers
+// of fp(4,3,4): 2^-13 to 30; of fp(5,2,0): 2^-16 to 2^16 * 1.75.
 std::vector<RangedTensor> network() {
   std::vector<RangedTensor> tensors;
   const auto add = [&](const std::string& name, Kind kind, const char* format) {

@@ -39,8 +39,9 @@ class Adviser {
   // What a new run would start with.
   const std::string& format() const { return tensor().format; }
 
-  // The largest magnitude while the run was well, and if `unscaled` what it would have been at a loss scale of 1. Steps
-  // that were skipped say nothing about gradients, but where there are no others.
+  // The largest magnitude while the run was well, and if `unscaled` what it would have been at a
+  // loss scale of 1. Steps that were skipped say nothing about gradients, but where there are no
+  // others.
   std::optional<double> measured(size_t i, bool unscaled = false) const;
 
   void promote();
@@ -206,8 +207,8 @@ void Adviser::loss_scale() {
   const std::optional<LossScale> chosen = loss_scale_of(config_);
   const bool dynamic = !chosen || chosen->kind == LossScale::Kind::dynamic;
   if (overflow() && dynamic) return rule_out("loss_scale", "a dynamic scale becomes smaller by itself");
-  // The one that leaves every gradient its margin, as far as they are known: behind a gradient that was cut off or
-  // flushed, others are not what they would be.
+  // The one that leaves every gradient its margin, as far as they are known: behind a gradient that
+  // was cut off or flushed, others are not what they would be.
   double limit = std::numeric_limits<double>::infinity();
   std::string tightest;
   bool known = !overflow();

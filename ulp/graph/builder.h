@@ -1,5 +1,5 @@
-// What models are written with: it adds a forward node with its output tensors, and weights by name. The
-// operators' own calls (conv2d, relu ...) are in ulp/graph/ops.h.
+// What models are written with: it adds a forward node with its output tensors, and weights by
+// name. The operators' own calls (conv2d, relu ...) are in ulp/graph/ops.h.
 #pragma once
 
 #include <string>

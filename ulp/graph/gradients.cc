@@ -27,7 +27,8 @@ bool Gradients::wanted(TensorId input) const {
   return flow.wanted && flow.reached;
 }
 
-// Forward: what a weight flows into. Backward: what the loss depends on, and through how many readers.
+// Forward: what a weight flows into. Backward: what the loss depends on, and through how many
+// readers.
 void Gradients::count_readers(TensorId loss) {
   const auto flow = [&](TensorId id) -> Flow& { return flow_[static_cast<size_t>(id.index)]; };
   for (size_t i = 0; i < graph_.tensor_count(); ++i)
@@ -53,8 +54,8 @@ void Gradients::count_readers(TensorId loss) {
   if (!wanted(loss)) fail("graph", "'{}' depends on no weight: there is nothing to train", graph_[loss].name);
 }
 
-// All gradients before the first backward node, in the order of their tensors, so that a view's gradient
-// finds the one whose format it has.
+// All gradients before the first backward node, in the order of their tensors, so that a view's
+// gradient finds the one whose format it has.
 void Gradients::make_gradients() {
   for (size_t i = 0; i < flow_.size(); ++i) {
     const TensorId id{static_cast<int32_t>(i)};
@@ -101,8 +102,8 @@ TensorId Gradients::temporary(const Node& node, std::string_view name, const Sha
   return graph_.add_tensor(std::move(info));
 }
 
-// A node adds to all of its outputs or to none, and a view has no bytes to add. So where a node has several outputs, or
-// is a view, its share in a sum is a tensor of its own that a copy adds.
+// A node adds to all of its outputs or to none, and a view has no bytes to add. So where a node has
+// several outputs, or is a view, its share in a sum is a tensor of its own that a copy adds.
 void Gradients::emit(const OpDef& op, const Node& node, std::vector<TensorId> in, std::vector<TensorId> out,
                      Attrs attrs) {
   Node made{&op,
@@ -130,7 +131,8 @@ void Gradients::emit(const OpDef& op, const Node& node, std::vector<TensorId> in
   for (const auto& [share, sum] : shares) emit(kCopy, node, {share}, {sum});
 }
 
-// When all parts of an activation's gradient are there: before the backward of the node that made it.
+// When all parts of an activation's gradient are there: before the backward of the node that made
+// it.
 void Gradients::add_up(TensorId tensor) {
   Flow& flow = flow_[static_cast<size_t>(tensor.index)];
   if (graph_[tensor].kind == Kind::weight || flow.parts.empty()) return;

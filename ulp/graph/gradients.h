@@ -1,9 +1,10 @@
-// Reverse mode as explicit nodes. Every gradient is a tensor with a name: NAME.grad for the tensor NAME.
+// Reverse mode as explicit nodes. Every gradient is a tensor with a name: NAME.grad for the tensor
+// NAME.
 //
-// An activation that several nodes read gets one part from each (NAME.grad.0, NAME.grad.1 ..., in the order
-// of the readers), each written in the gradient's format, and a node that adds them up. A parameter that is
-// used more than once, or over several micro-batches, gets a sum in fp32 (NAME.grad.sum) that each use adds
-// to, and one node that writes NAME.grad when it is complete.
+// An activation that several nodes read gets one part from each (NAME.grad.0, NAME.grad.1 ..., in
+// the order of the readers), each written in the gradient's format, and a node that adds them up. A
+// parameter that is used more than once, or over several micro-batches, gets a sum in fp32
+// (NAME.grad.sum) that each use adds to, and one node that writes NAME.grad when it is complete.
 #pragma once
 
 #include <string>
@@ -18,10 +19,12 @@ class Gradients {
  public:
   // For the gradient rules of operators:
 
-  // The complete gradient of a tensor that a forward node wrote; none where nothing flows back to it.
+  // The complete gradient of a tensor that a forward node wrote; none where nothing flows back to
+  // it.
   TensorId of(TensorId tensor) const;
   bool wanted(TensorId input) const;
-  // The tensor to write as this node's share in the gradient of its input. Once for each wanted input.
+  // The tensor to write as this node's share in the gradient of its input. Once for each wanted
+  // input.
   TensorId part(TensorId input);
   // A tensor of the given kind that only backward nodes see: NODE.NAME.
   TensorId temporary(const Node& node, std::string_view name, const Shape& shape, Kind kind = Kind::saved);
@@ -41,9 +44,10 @@ class Gradients {
   void run(TensorId loss);
 
   struct Flow {
-    bool wanted = false;               // a weight lies before it
-    bool reached = false;              // the loss depends on it
-    int readers = 0;                   // nodes that the gradient flows back from, counting each input
+    bool wanted = false;   // a weight lies before it
+    bool reached = false;  // the loss depends on it
+    // Nodes that the gradient flows back from, counting each input.
+    int readers = 0;
     std::vector<TensorId> parts = {};  // by reader, in reverse order while they arrive
     bool complete = false;             // something has been written to its gradient
   };
@@ -53,8 +57,9 @@ class Gradients {
   std::vector<Flow> flow_;  // by tensor
 };
 
-// Adds the nodes that compute the gradient of the mean of `loss` (one element an example) over the examples
-// and the micro-batches, times the loss scale. Throws an Error where a node in between has no gradient rule.
+// Adds the nodes that compute the gradient of the mean of `loss` (one element an example) over the
+// examples and the micro-batches, times the loss scale. Throws an Error where a node in between has
+// no gradient rule.
 void differentiate(Graph& graph, TensorId loss, int micro_batches = 1);
 
 }  // namespace ulp

@@ -1,9 +1,9 @@
-// The static training graph: tensors and the nodes that make them, by number, in the order they run. A graph
-// knows shapes, names and rules; it holds no data, no formats and no kernels.
+// The static training graph: tensors and the nodes that make them, by number, in the order they
+// run. A graph knows shapes, names and rules; it holds no data, no formats and no kernels.
 //
-// A node reads its inputs and writes its outputs. Tensors are written by one node, with two exceptions that
-// say so: weights, running statistics and optimizer state live on between steps and are written in place,
-// and a gradient sum is written by each use of its parameter.
+// A node reads its inputs and writes its outputs. Tensors are written by one node, with two
+// exceptions that say so: weights, running statistics and optimizer state live on between steps and
+// are written in place, and a gradient sum is written by each use of its parameter.
 #pragma once
 
 #include <cstddef>
@@ -40,7 +40,8 @@ enum class Kind : uint8_t {
   grad_sum,     // fp32, what all uses and micro-batches of a parameter add to
   statistic,    // state: running mean and variance
   optimizer,    // state
-  saved,        // fp32 or bytes that forward leaves for backward beside activations: means, pool indices
+  // fp32 or bytes that forward leaves for backward beside activations: means, pool indices.
+  saved,
   label,
 };
 std::string_view kind_name(Kind kind);
@@ -105,7 +106,8 @@ enum class Phase : uint8_t {
   forward,
   backward,
   finish,  // once a step, after its last micro-batch: sums become gradients
-  // Once it is known that the step counts: what made gradients that were not kept makes them again (repeat.h).
+  // Once it is known that the step counts: what made gradients that were not kept makes them again
+  // (repeat.h).
   recompute,
   finish_again,
   update,
@@ -124,8 +126,8 @@ struct Node {
 
 class Graph {
  public:
-  // Throws an Error for a name that stands already, or whose number another name has: random words would
-  // serve twice, as they should for twins alone.
+  // Throws an Error for a name that stands already, or whose number another name has: random words
+  // would serve twice, as they should for twins alone.
   TensorId add_tensor(TensorInfo info);
   NodeId add_node(Node node);
 

@@ -1,4 +1,5 @@
-// The structure of graphs: names, parts, sums and views. What the nodes compute is tested with the backends.
+// The structure of graphs: names, parts, sums and views. What the nodes compute is tested with the
+// backends.
 #include <gtest/gtest.h>
 
 #include <unordered_map>
@@ -76,7 +77,8 @@ TEST(Graph, TwoTensorsOfOneNameAreRefused) {
   expect_error([&] { linear(net.b, "fc", net.x, {.out = 3}); }, "two tensors are called 'fc.weight'");
 }
 
-// Two names as a model might have them, found by looking: some hundred thousand names suffice for 32 bits.
+// Two names as a model might have them, found by looking: some hundred thousand names suffice for
+// 32 bits.
 TEST(Graph, TwoNamesOfOneNumberAreRefused) {
   std::unordered_map<uint32_t, std::string> seen;
   std::string first, second;
@@ -230,14 +232,15 @@ TEST(Gradients, ViewsShareBytesAndFormats) {
   const TensorId flat = flatten(net.b, "flatten", mixed);
   differentiate(net.graph, net.loss_of(linear(net.b, "fc", flat, {.out = 3})));
   const Graph& graph = net.graph;
-  // A reshape is the same bytes; a shuffle has bytes of its own. Both have the format of what they show.
+  // A reshape is the same bytes; a shuffle has bytes of its own. Both have the format of what they
+  // show.
   EXPECT_EQ(graph.bytes_of(flat), mixed);
   EXPECT_EQ(graph.bytes_of(mixed), mixed);
   EXPECT_EQ(graph.format_of(flat), conv);
   EXPECT_EQ(graph.format_of(mixed), conv);
   EXPECT_EQ(graph[flat].shape, (Shape{8, 64}));
-  // Backward the bytes are those of the gradient that is written first, the format is still the first
-  // tensor's.
+  // Backward the bytes are those of the gradient that is written first, the format is still the
+  // first tensor's.
   EXPECT_EQ(graph.bytes_of(graph[mixed].grad), graph[flat].grad);
   EXPECT_EQ(graph.format_of(graph[flat].grad), graph[conv].grad);
   EXPECT_EQ(graph.format_of(graph[mixed].grad), graph[conv].grad);

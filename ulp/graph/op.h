@@ -1,5 +1,5 @@
-// What an operator is: a name, a form, a shape rule and a gradient rule. Kernels are elsewhere; an operator
-// is one entry in a file of ulp/graph/ops.
+// What an operator is: a name, a form, a shape rule and a gradient rule. Kernels are elsewhere; an
+// operator is one entry in a file of ulp/graph/ops.
 #pragma once
 
 #include <span>
@@ -15,10 +15,12 @@ class Gradients;
 
 enum class Form : uint8_t {
   general,
-  // Element i of the one output from element i of the inputs that have its shape; other inputs have one value for each
-  // channel (the last axis), or a single value. Such a node can be computed inside the one that reads it.
+  // Element i of the one output from element i of the inputs that have its shape; other inputs have
+  // one value for each channel (the last axis), or a single value. Such a node can be computed
+  // inside the one that reads it.
   elementwise,
-  // One value or a few for each channel, over all rows of inputs of one shape, which may be computed inside.
+  // One value or a few for each channel, over all rows of inputs of one shape, which may be
+  // computed inside.
   reduction,
   // The output is the input's bytes under another shape: nothing runs.
   view,
@@ -34,8 +36,8 @@ struct Output {
 struct OpDef {
   std::string_view name;
   Form form = Form::general;
-  // Throws an Error where the shapes do not go together. Null for operators that only reverse mode and the
-  // step use, whose outputs are given.
+  // Throws an Error where the shapes do not go together. Null for operators that only reverse mode
+  // and the step use, whose outputs are given.
   std::vector<Output> (*infer)(const Attrs& attrs, std::span<const Shape> in) = nullptr;
   // Adds the nodes that compute the gradients of the inputs. Null where none flows through.
   void (*backward)(Gradients& gradients, const Node& node) = nullptr;

@@ -1,4 +1,5 @@
-// How much work matrix products and convolutions are: the measure in which steps are compared before they run.
+// How much work matrix products and convolutions are: the measure in which steps are compared
+// before they run.
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,8 @@ class Repeater {
 
   std::vector<TensorId> run() {
     const size_t nodes = graph_.node_count();
-    // Only sums over micro-batches outlive backward: then all that a weight's gradient is made from is still there.
+    // Only sums over micro-batches outlive backward: then all that a weight's gradient is made from
+    // is still there.
     const bool from_sums = sums_live_on();
     for (size_t i = 0; i < nodes; ++i) {
       const Node node = graph_.nodes()[i];

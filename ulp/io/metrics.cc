@@ -110,14 +110,15 @@ void MetricsFile::write(const Json& line) {
     fail("metrics", "cannot write a line to {}: a text in it is not UTF-8", path_);
   }
   const std::optional<off_t> size = size_of(fd_);
-  // A second call is made only where the first stopped short: on a disk that is full, that one says why.
+  // A second call is made only where the first stopped short: on a disk that is full, that one says
+  // why.
   for (std::string_view left = text; !left.empty();) {
     const ssize_t written = ::write(fd_, left.data(), left.size());
     if (written >= 0) {
       left.remove_prefix(static_cast<size_t>(written));
     } else if (const int error = errno; error != EINTR) {
-      // Half a line must not stay for the next one to be glued to. If it cannot be taken off, the Error below is
-      // all there is to say.
+      // Half a line must not stay for the next one to be glued to. If it cannot be taken off, the
+      // Error below is all there is to say.
       if (size && left.size() < text.size()) static_cast<void>(!::ftruncate(fd_, *size));
       fail("metrics", "cannot write {}: {}", path_, std::strerror(error));
     }

@@ -90,7 +90,8 @@ TEST_F(Metrics, AFullDiskIsAnErrorAndLeavesWholeLines) {
 
   MetricsFile file(path_);
   file.write({{"a", 1}});
-  for (const rlim_t room : {8, 9, 15}) {  // none for the second line, some of it, all but the newline
+  // None for the second line, some of it, all but the newline.
+  for (const rlim_t room : {8, 9, 15}) {
     SCOPED_TRACE(room);
     const std::string why = [&] {
       const FullDisk full(room);

@@ -24,12 +24,14 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "values are copied as they stand in memory");
 
-// An .npy file: magic, version (two bytes), length of the header (two bytes in version 1, four in 2 and 3,
-// little-endian), the header, the data.
+// An .npy file: magic, version (two bytes), length of the header (two bytes in version 1, four in 2
+// and 3, little-endian), the header, the data.
 constexpr std::string_view kMagic = "\x93NUMPY";
-constexpr size_t kAlignment = 64;        // of the data within the file
-constexpr size_t kMostHeader = 1 << 20;  // real ones take about 118 bytes; 2^20 is room for 300,000 axes
-constexpr size_t kChunk = 16 << 20;      // what is read at once: memory follows the bytes that arrive
+constexpr size_t kAlignment = 64;  // of the data within the file
+// Real ones take about 118 bytes; 2^20 is room for 300,000 axes.
+constexpr size_t kMostHeader = 1 << 20;
+// What is read at once: memory follows the bytes that arrive.
+constexpr size_t kChunk = 16 << 20;
 
 std::string shape_text(std::span<const size_t> shape) {
   std::string text;
@@ -37,8 +39,8 @@ std::string shape_text(std::span<const size_t> shape) {
   return fmt::format("({}{})", text, shape.size() == 1 ? "," : "");
 }
 
-// The number of elements; nothing if their bytes would not fit an address. As in NumPy, a zero axis does not
-// excuse the others.
+// The number of elements; nothing if their bytes would not fit an address. As in NumPy, a zero axis
+// does not excuse the others.
 std::optional<size_t> count_of(std::span<const size_t> shape, size_t element_bytes) {
   size_t count = 1, bytes = 0;
   bool empty = false;

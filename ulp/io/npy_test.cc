@@ -58,7 +58,8 @@ std::string npy(std::string_view header, std::string_view data = "", int version
   return file.append(header).append(data);
 }
 
-// The message of the Error that reading these bytes throws, without the file's name; "" if they are read.
+// The message of the Error that reading these bytes throws, without the file's name; "" if they are
+// read.
 std::string complaint(const std::string& path) {
   try {
     read_npy_floats(path);

@@ -26,17 +26,18 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the length is copied as it stands in memory");
 
-// A safetensors file: the header's length (eight bytes, little-endian), the header, the data. The header is a JSON
-// object {"__metadata__": {text: text}, name: {"dtype", "shape", "data_offsets": [begin, end]}}, padded with spaces;
-// the offsets count from the start of the data, which they cover without gap.
+// A safetensors file: the header's length (eight bytes, little-endian), the header, the data. The
+// header is a JSON object {"__metadata__": {text: text}, name: {"dtype", "shape", "data_offsets":
+// [begin, end]}}, padded with spaces; the offsets count from the start of the data, which they
+// cover without gap.
 constexpr size_t kLengthBytes = sizeof(uint64_t);
 constexpr size_t kAlignment = 8;             // of the data within the file
 constexpr size_t kMostHeader = 100'000'000;  // as in the format's own library
 constexpr std::string_view kMetadata = "__metadata__";
 
-// How our headers start. CRC-32s in eight hexadecimal digits follow: one of the header, taken while its own digits
-// are zeros, then one of each tensor in the order of their bytes. Their place is fixed, so that the header is
-// checked as bytes, before anything parses it.
+// How our headers start. CRC-32s in eight hexadecimal digits follow: one of the header, taken while
+// its own digits are zeros, then one of each tensor in the order of their bytes. Their place is
+// fixed, so that the header is checked as bytes, before anything parses it.
 constexpr std::string_view kChecksum = "checksum";
 constexpr std::string_view kOpening = R"({"__metadata__":{"checksum":"crc32 )";
 constexpr std::string_view kScheme = "crc32 ";
@@ -94,7 +95,8 @@ std::string fault_of(const StoredTensor& tensor, uint64_t bytes) {
 }
 
 std::string crc_digits(std::span<const uint8_t> bytes) {
-  // For no bytes the pointer may be null, which zlib takes for a question about its initial value: also 0.
+  // For no bytes the pointer may be null, which zlib takes for a question about its initial value:
+  // also 0.
   return fmt::format("{:08x}", static_cast<uint32_t>(::crc32_z(0, bytes.data(), bytes.size())));
 }
 
@@ -102,8 +104,8 @@ std::span<const uint8_t> bytes_in(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
 
-// A file that can be read to its end: to open a pipe without O_NONBLOCK is to wait for its writer, and a device may
-// go on for ever.
+// A file that can be read to its end: to open a pipe without O_NONBLOCK is to wait for its writer,
+// and a device may go on for ever.
 class Source {
  public:
   explicit Source(const std::string& path)
@@ -169,8 +171,8 @@ struct Header {
   std::vector<Entry> entries;
 };
 
-// Takes the parser's events one by one: what has no place in a header is refused where it stands, so that a header
-// nested a million deep costs nothing, and a key that comes twice is seen.
+// Takes the parser's events one by one: what has no place in a header is refused where it stands,
+// so that a header nested a million deep costs nothing, and a key that comes twice is seen.
 class HeaderParser : public nlohmann::json_sax<nlohmann::json> {
  public:
   HeaderParser(const std::string& path, std::string_view text) : path_(path), text_(text) {}

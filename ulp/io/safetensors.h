@@ -1,11 +1,12 @@
-// Safetensors files: named tensors and a map of text, as other tools read and write them. Checkpoints are such
-// files.
+// Safetensors files: named tensors and a map of text, as other tools read and write them.
+// Checkpoints are such files.
 //
-// What save_tensors writes carries checksums of its header and of every tensor, in the metadata under "checksum".
-// A TensorFile is checked as a whole before anything of it can be seen: a flipped bit, missing or extra bytes,
-// tensors that overlap or leave gaps, a shape that does not fit its bytes, a header that is no JSON, names that come
-// twice, something that is no regular file are each an Error of one line that names the file. No memory is asked
-// for that the file does not have the bytes to fill, whatever its header claims.
+// What save_tensors writes carries checksums of its header and of every tensor, in the metadata
+// under "checksum". A TensorFile is checked as a whole before anything of it can be seen: a flipped
+// bit, missing or extra bytes, tensors that overlap or leave gaps, a shape that does not fit its
+// bytes, a header that is no JSON, names that come twice, something that is no regular file are
+// each an Error of one line that names the file. No memory is asked for that the file does not have
+// the bytes to fill, whatever its header claims.
 #pragma once
 
 #include <cstddef>
@@ -23,16 +24,17 @@ namespace ulp {
 
 struct StoredTensor {
   std::string name;
-  std::string dtype;               // F64 F32 F16 BF16 F8_E4M3 F8_E5M2 I64 I32 I16 I8 U64 U32 U16 U8 BOOL
+  // F64 F32 F16 BF16 F8_E4M3 F8_E5M2 I64 I32 I16 I8 U64 U32 U16 U8 BOOL.
+  std::string dtype;
   std::vector<uint64_t> shape;     // empty for a single number
   std::span<const uint8_t> bytes;  // little-endian, C order; belong to somebody else
 };
 
 using TensorMetadata = std::map<std::string, std::string>;
 
-// Writes the file atomically (ulp/base/file.h). The same tensors and metadata give the same bytes, in whatever
-// order they come: wide elements stand first, so that every tensor is aligned to its elements, then names decide.
-// The key "checksum" and the tensor name "__metadata__" are taken.
+// Writes the file atomically (ulp/base/file.h). The same tensors and metadata give the same bytes,
+// in whatever order they come: wide elements stand first, so that every tensor is aligned to its
+// elements, then names decide. The key "checksum" and the tensor name "__metadata__" are taken.
 void save_tensors(const std::string& path, std::span<const StoredTensor> tensors,
                   const TensorMetadata& metadata);
 

@@ -45,7 +45,8 @@ std::string slow_crc(std::string_view bytes) {
 
 constexpr std::string_view kOpening = R"({"__metadata__":{"checksum":"crc32 )";
 
-// Our checksum over whatever header this is: what stands between damage and somebody who writes files on purpose.
+// Our checksum over whatever header this is: what stands between damage and somebody who writes
+// files on purpose.
 std::string signed_header(std::string header) {
   header.replace(kOpening.size(), 8, "00000000");
   return header.replace(kOpening.size(), 8, slow_crc(header));

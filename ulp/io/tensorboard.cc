@@ -42,8 +42,8 @@ std::string fixed(Unsigned value) {
   return bytes;
 }
 
-// Protocol buffers: a field is its number and wire type in one byte (numbers below 16 are all there are here),
-// then its value.
+// Protocol buffers: a field is its number and wire type in one byte (numbers below 16 are all there
+// are here), then its value.
 enum class Wire : uint8_t { varint = 0, fixed64 = 1, bytes = 2, fixed32 = 5 };
 
 char key(int field, Wire wire) { return static_cast<char>(field << 3 | static_cast<int>(wire)); }

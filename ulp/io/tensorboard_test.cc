@@ -165,7 +165,8 @@ TEST(EventWriter, WritesWhatAnotherReaderReads) {
   }
 }
 
-// The bytes that TensorFlow's own writer gives for this event, worked out by hand from its .proto files.
+// The bytes that TensorFlow's own writer gives for this event, worked out by hand from its .proto
+// files.
 TEST(EventWriter, WritesTheseBytes) {
   const TempFolder folder;
   EventWriter writer(folder.path());

@@ -1,4 +1,5 @@
-// Scatter plots, lines and areas as SVG: panels side by side with axes, ticks and one legend. Small files: the dots of a series are one path.
+// Scatter plots, lines and areas as SVG: panels side by side with axes, ticks and one legend. Small
+// files: the dots of a series are one path.
 #pragma once
 
 #include <span>
@@ -27,7 +28,8 @@ struct Panel {
 // The legend has the series of the first panel. Points that are not finite are left out.
 std::string svg_chart(std::span<const Panel> panels);
 
-// Round numbers, 1, 2 or 5 times a power of ten apart, that lie from low to high: about `count` of them. Needs low < high.
+// Round numbers, 1, 2 or 5 times a power of ten apart, that lie from low to high: about `count` of
+// them. Needs low < high.
 std::vector<double> axis_ticks(double low, double high, int count);
 
 }  // namespace ulp

@@ -71,8 +71,8 @@ std::string last_line(std::string text) {
   return line.starts_with("ulp: ") ? line.substr(5) : line;
 }
 
-// The configuration, unless it stands there already. The lock of a run is that of this file, which must not be replaced
-// under one that is still saving.
+// The configuration, unless it stands there already. The lock of a run is that of this file, which
+// must not be replaced under one that is still saving.
 void write_config(const RunConfig& config) {
   const std::string file = config.out + "/config.toml", text = config_text(config);
   if (fs::exists(file)) {
@@ -95,7 +95,8 @@ struct Child {
   // Our handlers would only count here, and a stop that was passed on would be lost.
   std::signal(SIGINT, SIG_DFL);
   std::signal(SIGTERM, SIG_DFL);
-  // Out of the terminal's group: Ctrl-C comes from us alone, once. And should we be killed, it saves and ends.
+  // Out of the terminal's group: Ctrl-C comes from us alone, once. And should we be killed, it
+  // saves and ends.
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(kCannotStart);
@@ -280,8 +281,8 @@ JobState job_state(const Job& job) {
     if (saved && checkpoint_finished(folder + "/last.safetensors", run_text(job.config))) {
       return JobState::finished;
     }
-  } catch (
-      const Error&) {  // NOLINT(bugprone-empty-catch): damaged. Training says so when it is to go on with it
+  } catch (const Error&) {  // NOLINT(bugprone-empty-catch)
+    // The file is damaged. Training says so when it is to go on with it.
   }
   if (!job_error(folder).empty()) return JobState::failed;
   return begun ? JobState::begun : JobState::fresh;

@@ -1,7 +1,8 @@
-// Training runs as processes of their own, some at a time: one that crashes takes no other with it. A run that is
-// finished is left alone, one that was stopped goes on from its last checkpoint.
+// Training runs as processes of their own, some at a time: one that crashes takes no other with it.
+// A run that is finished is left alone, one that was stopped goes on from its last checkpoint.
 //
-// In a run's folder stand, beside what training writes, log.txt (what it printed) and, where it failed, error.txt.
+// In a run's folder stand, beside what training writes, log.txt (what it printed) and, where it
+// failed, error.txt.
 #pragma once
 
 #include <atomic>
@@ -31,14 +32,14 @@ enum class JobState : uint8_t {
 // What the folder holds. Throws an Error if that is a run of another configuration, or one whose
 // configuration cannot be read.
 JobState job_state(const Job& job);
-// Throws only for the first, which concerns all runs: a folder was named that belongs to others. The second
-// is one run's own trouble.
+// Throws only for the first, which concerns all runs: a folder was named that belongs to others.
+// The second is one run's own trouble.
 void refuse_other_run(const Job& job);
 // Of one that failed, the last line of what it said, as far as it could be kept.
 std::string job_error(const std::string& folder);
 
-// How often the user has asked to stop, and by which signal: for a signal handler to set. Each is passed on: the first
-// makes a run save and end, the second kills it.
+// How often the user has asked to stop, and by which signal: for a signal handler to set. Each is
+// passed on: the first makes a run save and end, the second kills it.
 struct StopRequest {
   std::atomic<int> count = 0, signal = 0;
 };
@@ -49,18 +50,20 @@ class JobObserver {
  public:
   virtual ~JobObserver() = default;
   virtual void on_begin(size_t job, bool resumed) = 0;
-  // `seconds` is how long this process of it ran, `why` the reason of one that failed: its error.txt is a
-  // copy, which a folder that cannot be written does not have.
+  // `seconds` is how long this process of it ran, `why` the reason of one that failed: its
+  // error.txt is a copy, which a folder that cannot be written does not have.
   virtual void on_end(size_t job, JobEnd end, double seconds, const std::string& why) = 0;
   // A stop was asked for, and so many are to save and end.
   virtual void on_stop(size_t running) = 0;
 };
 
-// Runs those that are not finished, by `ulp train`, in their order. Threads are divided among `at_a_time` unless a
-// configuration names them. Returns when all have ended, or after a stop when those that run have.
+// Runs those that are not finished, by `ulp train`, in their order. Threads are divided among
+// `at_a_time` unless a configuration names them. Returns when all have ended, or after a stop when
+// those that run have.
 void run_jobs(std::span<const Job> jobs, size_t at_a_time, JobObserver& observer, const StopRequest& stop);
 
-// Makes a folder for runs, and keeps other processes from running there while the lock lives. Throws an Error if one does.
+// Makes a folder for runs, and keeps other processes from running there while the lock lives.
+// Throws an Error if one does.
 std::unique_ptr<FileLock> lock_job_folder(const std::string& folder);
 
 }  // namespace ulp

@@ -18,7 +18,8 @@ namespace {
 
 using Rule = UpdateRule::Kind;
 
-// No random word serves twice: each use has a tensor number of its own under a seed that nothing else has.
+// No random word serves twice: each use has a tensor number of its own under a seed that nothing
+// else has.
 constexpr uint64_t kLeastSquaresSeed = 0x7371756172657321u;
 enum Stream : uint32_t { kTruth, kInputs, kNoise, kOrder, kRounding };
 
@@ -112,7 +113,8 @@ struct WindowSum {
   }
 };
 
-// The loss of a step's example and the excess, of the weights and not of what the variant makes of them: in double.
+// The loss of a step's example and the excess, of the weights and not of what the variant makes of
+// them: in double.
 std::pair<double, double> losses(std::span<const float> weights, std::span<const float> truth,
                                  std::span<const float> input, float label) {
   double residual = -static_cast<double>(label), distance = 0;
@@ -124,7 +126,8 @@ std::pair<double, double> losses(std::span<const float> weights, std::span<const
   return {residual * residual / 2, distance / 2};
 }
 
-// Ten steps, then each window a quarter of what came before it. What would be left over at the end joins the last.
+// Ten steps, then each window a quarter of what came before it. What would be left over at the end
+// joins the last.
 int64_t window_after(int64_t end, int64_t steps) {
   const int64_t next = end == 0 ? 10 : end + end / 4;
   return next + next / 4 > steps ? steps : next;

@@ -1,10 +1,12 @@
-// Where rounding hurts in plain SGD, on a problem whose answer is known: the least-squares regression of "Revisiting
-// BFloat16 training" (section 3.1, figure 2). Rounding the weight after each update loses every update below half a unit
-// of it, and the loss stays where updates have become that small; rounding activations and gradients alone costs little.
+// Where rounding hurts in plain SGD, on a problem whose answer is known: the least-squares
+// regression of "Revisiting BFloat16 training" (section 3.1, figure 2). Rounding the weight after
+// each update loses every update below half a unit of it, and the loss stays where updates have
+// become that small; rounding activations and gradients alone costs little.
 //
-// A run follows from its setup, its variant and its seed, the same bits on every machine. All variants of a seed see the
-// same examples in the same order. Products and sums are fp32, as in a unit that accumulates in fp32; what a variant
-// rounds is rounded once, at the end of its operation.
+// A run follows from its setup, its variant and its seed, the same bits on every machine. All
+// variants of a seed see the same examples in the same order. Products and sums are fp32, as in a
+// unit that accumulates in fp32; what a variant rounds is rounded once, at the end of its
+// operation.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +31,8 @@ struct LeastSquaresSetup {
   void check() const;
 };
 
-// Examples (x, y) with x normal and y = x w* + noise, and the w* that made them, uniform in [0, 100).
+// Examples (x, y) with x normal and y = x w* + noise, and the w* that made them, uniform in [0,
+// 100).
 struct LeastSquaresProblem {
   std::vector<float> truth;   // w*
   std::vector<float> inputs;  // examples x dimensions
@@ -44,11 +47,12 @@ struct LeastSquaresVariant {
   bool narrow_compute = false;  // the activation x w - y, its gradient and the weight's gradient
 };
 
-// fp32, weights, forward/backward, all nearest, stochastic, kahan, and extra:8 where the format can have extra bits.
-// Throws an Error for a format that weights cannot be stored in.
+// fp32, weights, forward/backward, all nearest, stochastic, kahan, and extra:8 where the format can
+// have extra bits. Throws an Error for a format that weights cannot be stored in.
 std::vector<LeastSquaresVariant> least_squares_variants(const FloatFormat& format);
 
-// Means over some steps in a row, of the weights that the step began with and as products read them.
+// Means over some steps in a row, of the weights that the step began with and as products read
+// them.
 struct LossWindow {
   int64_t end = 0;           // steps done after it
   double loss = 0;           // (x w - y)^2 / 2 of the step's example, before its update, in double
@@ -58,8 +62,9 @@ struct LossWindow {
 };
 
 struct LeastSquaresRun {
-  std::vector<LossWindow> curve;  // ten steps, then each window a quarter longer: the smoothed training loss
-  LossWindow last;                // the last quarter of all steps: where the loss saturates
+  // Ten steps, then each window a quarter longer: the smoothed training loss.
+  std::vector<LossWindow> curve;
+  LossWindow last;  // the last quarter of all steps: where the loss saturates
 };
 
 // Starts from weights of zero. Throws an Error where the setup or the variant cannot be run.

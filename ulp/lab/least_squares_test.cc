@@ -1,5 +1,5 @@
-// The least-squares experiment against what theory says of it, and theorem 1 of "Revisiting BFloat16 training": the part
-// that holds, the part that does not, and what remains of it.
+// The least-squares experiment against what theory says of it, and theorem 1 of "Revisiting
+// BFloat16 training": the part that holds, the part that does not, and what remains of it.
 #include "ulp/lab/least_squares.h"
 
 #include <fmt/format.h>
@@ -51,12 +51,13 @@ Runs runs_of(const LeastSquaresSetup& setup, uint64_t seed) {
 
 // What is expected of the excess |w - w*|^2 / 2 in the end.
 struct Expected {
-  // Weights that are exact but read rounded take turns between the two numbers around w*, so that the mean is right:
-  // the variance is f (1 - f) unit^2 where w* lies at f between them.
+  // Weights that are exact but read rounded take turns between the two numbers around w*, so that
+  // the mean is right: the variance is f (1 - f) unit^2 where w* lies at f between them.
   double taking_turns = 0;
-  // Stochastic rounding moves a weight by a whole unit with probability |update| / unit. In balance the mean square of
-  // those moves, unit * |update|, is what the drift lr * (w - w*) takes back, whatever lr is. With E|x| = sqrt(2 / pi)
-  // and a residual of variance noise^2 + 2 S that gives S = sum of units / (2 pi) * sqrt(noise^2 + 2 S).
+  // Stochastic rounding moves a weight by a whole unit with probability |update| / unit. In balance
+  // the mean square of those moves, unit * |update|, is what the drift lr * (w - w*) takes back,
+  // whatever lr is. With E|x| = sqrt(2 / pi) and a residual of variance noise^2 + 2 S that gives S
+  // = sum of units / (2 pi) * sqrt(noise^2 + 2 S).
   double random_walk = 0;
 };
 Expected expected_of(const LeastSquaresSetup& setup, uint64_t seed) {
@@ -135,7 +136,8 @@ TEST(LeastSquares, NearestWeightUpdatesSaturateAndNothingElseDoes) {
     const char* format;
     double lr, least_ratio;  // of the excess with rounded weight updates to that of fp32
   };
-  // At 0.01 the noise of labels makes updates that half a unit of fp16 does not always swallow; at 0.001 it does.
+  // At 0.01 the noise of labels makes updates that half a unit of fp16 does not always swallow; at
+  // 0.001 it does.
   for (const Case& c : {Case{"bf16", 0.01, 100},
                         {"e8m5", 0.01, 1000},
                         {"bf16", 0.001, 1e4},
@@ -148,7 +150,8 @@ TEST(LeastSquares, NearestWeightUpdatesSaturateAndNothingElseDoes) {
       const double fp32 = runs["fp32"].last.excess;
       for (const char* name : {"weights", "all nearest"}) {
         EXPECT_GT(runs[name].last.excess, c.least_ratio * fp32) << name;
-        // Not all: a weight that belongs near 0 has fine units and keeps moving, such as 0.78 in seed 0.
+        // Not all: a weight that belongs near 0 has fine units and keeps moving, such as 0.78 in
+        // seed 0.
         EXPECT_GT(runs[name].last.cancelled(), 0.85) << name;
       }
       EXPECT_LT(runs["fp32"].last.cancelled(), 0.05);
@@ -165,7 +168,8 @@ TEST(LeastSquares, OtherRulesSettleAtWhatTheFormatCanHold) {
       SCOPED_TRACE(fmt::format("{}, seed {}", format, seed));
       Runs runs = runs_of(setup, seed);
       const Expected expected = expected_of(setup, seed);
-      // SGD's own: lr noise^2 d / (2 (2 - lr (d + 2))), and noise^2 d / 2n for having seen n examples alone.
+      // SGD's own: lr noise^2 d / (2 (2 - lr (d + 2))), and noise^2 d / 2n for having seen n
+      // examples alone.
       const double fp32 = runs["fp32"].last.excess;
       EXPECT_NEAR(fp32, 0.00665 + 0.00125, 0.4 * 0.0079);
       const double turns = expected.taking_turns + fp32, walk = expected.random_walk;
@@ -329,7 +333,8 @@ struct Exact {
     }
     return true;
   }
-  // By how much an update in fp32 can differ: d + 6 roundings, each at most 2^-24 of |x| (|w| + |w*|), and that of the sum.
+  // By how much an update in fp32 can differ: d + 6 roundings, each at most 2^-24 of |x| (|w| +
+  // |w*|), and that of the sum.
   double fp32_error() const {
     double most = 0;
     for (const std::vector<double>& input : inputs) {
@@ -412,7 +417,8 @@ TEST(Theorem1, EveryUpdateIsCancelledInsideTheRadius) {
   }
 }
 
-// In one dimension the gaps are at most twice what the radius allows for, so four times as far away nothing is cancelled.
+// In one dimension the gaps are at most twice what the radius allows for, so four times as far away
+// nothing is cancelled.
 TEST(Theorem1, RadiusIsSharpUpToAFactorInOneDimension) {
   for (const char* name : {"bf16", "fp16", "e8m5"}) {
     SCOPED_TRACE(name);
@@ -433,7 +439,8 @@ Exact line(double truth, double weight, double lr) {
   return {parse_format("bf16"), {{1}}, {truth}, {weight}, lr, lr};
 }
 
-// The paper has |u - v| >= epsilon |u| for neighbours: the whole gap, 2^-8 in bf16. Half a gap is what cancels.
+// The paper has |u - v| >= epsilon |u| for neighbours: the whole gap, 2^-8 in bf16. Half a gap is
+// what cancels.
 TEST(Theorem1, NeedsHalfThePapersEpsilon) {
   const Exact exact = line(2, 2 - 0x1p-7, 0.9);
   const double paper = 2 * exact.epsilon();
@@ -444,7 +451,8 @@ TEST(Theorem1, NeedsHalfThePapersEpsilon) {
 
 TEST(Theorem1, PrintedLowerBoundOverManyStepsIsFalse) {
   Exact exact = line(1, 1 + 0x1p-6, 0.6);
-  // The ball is not entered but by the last step, with the paper's epsilon as little as with half of it.
+  // The ball is not entered but by the last step, with the paper's epsilon as little as with half
+  // of it.
   const double paper = 2 * exact.epsilon(), paper_radius = paper / (exact.rate + paper);
   EXPECT_NEAR(exact.radius() * (1 - exact.rate), 0.001298, 1e-6);  // the bound
   EXPECT_NEAR(paper_radius * (1 - exact.rate), 0.002587, 1e-6);
@@ -456,8 +464,8 @@ TEST(Theorem1, PrintedLowerBoundOverManyStepsIsFalse) {
   EXPECT_EQ(exact.distance(), 0);
 }
 
-// A step outside the ball ends at v with |v - w*| >= (1 - rate) radius; rounding then moves it by at most
-// 2 epsilon |v| <= 2 epsilon (|w*| + |v - w*|). Inside the ball nothing moves.
+// A step outside the ball ends at v with |v - w*| >= (1 - rate) radius; rounding then moves it by
+// at most 2 epsilon |v| <= 2 epsilon (|w*| + |v - w*|). Inside the ball nothing moves.
 TEST(Theorem1, LowerBoundHoldsLessTheErrorOfRounding) {
   for (const char* name : kTheoremFormats) {
     SCOPED_TRACE(name);

@@ -38,7 +38,8 @@ EngineOptions planner_options(const ParetoOptions& options, const ImageSet& set)
   return engine;
 }
 
-// What was measured, by seed and choice: lines "seed,low,cost" under a first line that says of what.
+// What was measured, by seed and choice: lines "seed,low,cost" under a first line that says of
+// what.
 class MeasuredFile {
  public:
   MeasuredFile(const ParetoOptions& options, size_t choices)

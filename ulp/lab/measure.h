@@ -1,5 +1,5 @@
-// Every choice of groups of a small model, measured: the whole of what a policy of groups picks from. What is done is
-// kept in a file, line by line, and a second call goes on from there.
+// Every choice of groups of a small model, measured: the whole of what a policy of groups picks
+// from. What is done is kept in a file, line by line, and a second call goes on from there.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,8 @@
 namespace ulp {
 
 enum class Measure : uint8_t {
-  accuracy,  // the cost is 1 - test accuracy after the whole run, in the run's formats; nothing is promoted
+  // The cost is 1 - test accuracy after the whole run, in the run's formats; nothing is promoted.
+  accuracy,
   gradient,  // the cost is the error in the gradient, see ulp/run/sensitivity.h
 };
 
@@ -40,13 +41,13 @@ struct ParetoResult {
   std::vector<size_t> elements;  // of groups
 };
 
-// Keeps measured.csv in the folder. Throws an Error for a model with too many groups and for a folder that holds
-// measurements of another configuration.
+// Keeps measured.csv in the folder. Throws an Error for a model with too many groups and for a
+// folder that holds measurements of another configuration.
 ParetoResult measure_choices(const ParetoOptions& options, const ImageSet& set,
                              const ParetoProgress& progress, const std::atomic<bool>& stop);
 
-// The ways of choosing that there are policies for: size, size-inc, random with some seeds, sensitivity (measured with the
-// first seed), peak.
+// The ways of choosing that there are policies for: size, size-inc, random with some seeds,
+// sensitivity (measured with the first seed), peak.
 std::vector<Path> policy_paths(const ParetoOptions& options, const ImageSet& set);
 
 }  // namespace ulp

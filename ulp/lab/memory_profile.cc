@@ -75,7 +75,8 @@ DummyGraph build(const DummyModel& model) {
   return made;
 }
 
-// The same step, but everything that reads a weight reads a copy of it, which is made just before the first does.
+// The same step, but everything that reads a weight reads a copy of it, which is made just before
+// the first does.
 DummyGraph with_copies(const DummyGraph& plain) {
   DummyGraph made{{}, plain.input, plain.target, plain.loss, {}};
   Graph& graph = made.graph;

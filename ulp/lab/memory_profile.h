@@ -1,9 +1,10 @@
-// Figure 2 of the paper on split weights: the memory of a few training steps over time, by what it is for, in mixed
-// precision as is usual and with weights that carry extra bits. The model is a dummy: square linear layers with ReLUs
-// between them, trained by SGD with momentum towards random targets.
+// Figure 2 of the paper on split weights: the memory of a few training steps over time, by what it
+// is for, in mixed precision as is usual and with weights that carry extra bits. The model is a
+// dummy: square linear layers with ReLUs between them, trained by SGD with momentum towards random
+// targets.
 //
-// Every step of every scheme is run. The timeline is the plan's, and is checked against two things that do not know the
-// plan: the high-water mark of the allocator, and how much the process grew.
+// Every step of every scheme is run. The timeline is the plan's, and is checked against two things
+// that do not know the plan: the high-water mark of the allocator, and how much the process grew.
 #pragma once
 
 #include <array>
@@ -24,8 +25,9 @@ struct DummyModel {
   int64_t parameters() const { return layers * width * width; }
 };
 
-// Of about so many parameters. One layer's gradient and decoded weight are all that a fused step holds beside its state,
-// so there are always 48 layers, and the width follows. Throws an Error where that makes no layers, or too large ones.
+// Of about so many parameters. One layer's gradient and decoded weight are all that a fused step
+// holds beside its state, so there are always 48 layers, and the width follows. Throws an Error
+// where that makes no layers, or too large ones.
 DummyModel dummy_model(int64_t parameters, int64_t batch);
 
 // How weights are kept and updated. All activations and their gradients are fp16.
@@ -33,14 +35,14 @@ struct MemoryScheme {
   std::string_view name;
   std::string_view weight, rule;  // of the optimizer; see ulp/optim/rule.h
   std::string_view gradient, momentum;
-  // What products read instead of the weight, a tensor of its own: none, made in forward and given up after its last
-  // use in backward, or kept to the end of the step.
+  // What products read instead of the weight, a tensor of its own: none, made in forward and given
+  // up after its last use in backward, or kept to the end of the step.
   enum class Copies : uint8_t { none, to_last_use, to_end } copies = Copies::none;
   bool fused = false;  // backward and update
 };
 
-// The first is what others are compared with: the paper counts a weight and its fp16 copy as 6 bytes throughout. The
-// second gives each copy up as soon as backward is through with it.
+// The first is what others are compared with: the paper counts a weight and its fp16 copy as 6
+// bytes throughout. The second gives each copy up as soon as backward is through with it.
 std::span<const MemoryScheme> memory_schemes();
 
 // What stays from step to step first.
@@ -62,8 +64,8 @@ struct MemoryProfile {
   std::vector<MemoryMoment> moments;  // of one step; all are alike
   size_t planned_peak = 0;            // state and arena
   size_t allocated_peak = 0;          // the allocator's high-water mark
-  // The most that the process grew by while the scheme ran, from before its weights were made. 0 where the kernel does
-  // not say.
+  // The most that the process grew by while the scheme ran, from before its weights were made. 0
+  // where the kernel does not say.
   size_t resident_growth = 0;
   std::vector<double> losses;  // the mean over a batch, by step
 
@@ -88,7 +90,8 @@ MemoryProfiles profile_memory(const DummyModel& model, int64_t steps, const Memo
 
 // A line for every moment of all steps.
 std::string memory_csv(const MemoryProfiles& result);
-// Areas over each other, by use, over time. The scheme that gives copies up early is in the file above alone.
+// Areas over each other, by use, over time. The scheme that gives copies up early is in the file
+// above alone.
 std::string memory_svg(const MemoryProfiles& result);
 // The peaks, planned and measured, bytes a parameter by use at the peak, and what they are.
 std::string memory_text(const MemoryProfiles& result);

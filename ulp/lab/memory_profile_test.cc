@@ -13,7 +13,8 @@
 namespace ulp {
 namespace {
 
-// One thread: on so small a model several would wait for each other longer than they work, and each has a workspace.
+// One thread: on so small a model several would wait for each other longer than they work, and each
+// has a workspace.
 MemoryProfiles profile_on_one_thread(int64_t parameters, int64_t batch, int64_t steps,
                                      const MemoryProgress& progress, const std::atomic<bool>& stop) {
   const int threads = thread_count();
@@ -129,8 +130,9 @@ double bytes_per_parameter(OptimizerKind kind, const std::string& rule, const st
   return Engine(options).bytes_per_parameter();
 }
 
-// Appendix B.2 of the BF16 paper, for weights and the state of Adam: 2 + 2 + 4 bytes take 33% less than 4 + 8, and 43%
-// less than mixed precision, which has a 16-bit copy of each weight beside that.
+// Appendix B.2 of the BF16 paper, for weights and the state of Adam: 2 + 2 + 4 bytes take 33% less
+// than 4 + 8, and 43% less than mixed precision, which has a 16-bit copy of each weight beside
+// that.
 TEST(BytesPerParameter, AdamWithKahanTakesAThirdLessThanFp32) {
   const double kahan = bytes_per_parameter(OptimizerKind::adam, "kahan", "bf16", "bf16"),
                fp32 = bytes_per_parameter(OptimizerKind::adam, "master", "fp32", "fp32");

@@ -131,7 +131,8 @@ std::string memory_table(const ParetoResult& result, std::span<const Path> paths
   return text + "\n";
 }
 
-// To fit in a number of bytes each way of choosing demotes what it has to: its measure there, and how many groups are low.
+// To fit in a number of bytes each way of choosing demotes what it has to: its measure there, and
+// how many groups are low.
 std::string budget_table(const ParetoResult& result, std::span<const Path> paths, Measure measure) {
   const auto peak =
       std::find_if(paths.begin(), paths.end(), [](const Path& path) { return path.name == "peak"; });

@@ -8,8 +8,9 @@
 
 namespace ulp {
 
-// A line for each choice: which groups are low (one digit a group, group 0 first), memory, the measure of each seed and their mean
-// (accuracy as a fraction, or the error in the gradient), whether it is on either front, which paths lead through it.
+// A line for each choice: which groups are low (one digit a group, group 0 first), memory, the
+// measure of each seed and their mean (accuracy as a fraction, or the error in the gradient),
+// whether it is on either front, which paths lead through it.
 std::string choices_csv(const ParetoResult& result, std::span<const Path> paths, Measure measure);
 
 // Aggregate and planned peak against the measure: all choices, the front, the paths.

@@ -7,7 +7,8 @@
 namespace ulp {
 namespace {
 
-// Two groups; the first saves 8 bits of aggregate and nothing of the peak, the second 16 bits and 5 bytes.
+// Two groups; the first saves 8 bits of aggregate and nothing of the peak, the second 16 bits and 5
+// bytes.
 std::vector<Choice> choices() {
   return {{0, 80, 0, 10, {0.1, 0.3}},
           {1, 72, 0.2, 10, {0.2, 0.2}},
@@ -49,7 +50,8 @@ TEST(Pareto, NoChoiceBeatsTheFrontAndTheFrontBeatsAll) {
 
 TEST(Pareto, HeldOutSeedsJudgeWhatOthersChose) {
   const auto all = choices();
-  // Of 3 and 2: by the second seed both cost 0.3, and 2 is kept; by the first 3 is better, and at the second it is not.
+  // Of 3 and 2: by the second seed both cost 0.3, and 2 is kept; by the first 3 is better, and at
+  // the second it is not.
   EXPECT_DOUBLE_EQ(excess_cost(all, 2, MemoryKind::peak), 0.1);
   EXPECT_DOUBLE_EQ(excess_cost_held_out(all, 2, MemoryKind::peak), 0);
   EXPECT_DOUBLE_EQ(excess_cost_held_out(all, 3, MemoryKind::aggregate), 0);

@@ -1,4 +1,5 @@
-// What benchmarks have in common: how often they measure, what they make of it, and how they write it down.
+// What benchmarks have in common: how often they measure, what they make of it, and how they write
+// it down.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,8 @@ struct RateSpread {
 // There must be a value.
 RateSpread spread(std::vector<double> values);
 
-// Three digits that count, whether a machine does a billion operations a second or a quadrillion; "-" where there is none.
+// Three digits that count, whether a machine does a billion operations a second or a quadrillion;
+// "-" where there is none.
 std::string rate_text(double rate);
 // In percent.
 std::string share_text(double rate, double of);

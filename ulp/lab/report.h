@@ -25,7 +25,8 @@ struct Spread {
   double mean = 0, least = 0, most = 0;
 };
 
-// Figures are of the runs that are finished, the others are counted. A loss that was not finite counts in any.
+// Figures are of the runs that are finished, the others are counted. A loss that was not finite
+// counts in any.
 struct ReportRow {
   std::string grid;
   std::vector<AxisValue> axes;    // without the seed

@@ -11,7 +11,8 @@ namespace ulp {
 struct RunResult {
   uint64_t steps = 0, epochs = 0;  // completed
   bool done = false;               // to the end
-  // After the first epoch with the best test accuracy; the second with the same weights computed in fp32.
+  // After the first epoch with the best test accuracy; the second with the same weights computed in
+  // fp32.
   double best_acc = 0, best_acc_fp32 = 0;
   double train_loss = 0;  // of the last epoch
   double low_ratio = 0;   // mean over the epochs
@@ -21,8 +22,8 @@ struct RunResult {
   bool diverged = false;  // a loss was not finite
 };
 
-// From metrics.jsonl in the folder, as far as it is written; a run that has none has come to nothing. Throws an Error
-// for a line that is no such thing, but for a last one that is torn.
+// From metrics.jsonl in the folder, as far as it is written; a run that has none has come to
+// nothing. Throws an Error for a line that is no such thing, but for a last one that is torn.
 RunResult read_result(const std::string& folder);
 // The same of the file's text; `path` is for messages.
 RunResult parse_result(std::string_view text, const std::string& path);

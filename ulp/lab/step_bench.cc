@@ -52,10 +52,11 @@ ImageSet image_shape(const StepBenchOptions& options) {
   return set;
 }
 
-// Examples of noise, and an engine that is trained on them as a run trains it: with its loss scale and its look for
-// tensors to promote. Unless the configuration has a learning rate it is 0: all is computed, weights stay. Otherwise the batch, always
-// the same, is known by heart after some tens of steps, or tensors overflow that training would have promoted; kernels that are quick
-// where nothing overflows are slower then, and the time depends on the number of steps.
+// Examples of noise, and an engine that is trained on them as a run trains it: with its loss scale
+// and its look for tensors to promote. Unless the configuration has a learning rate it is 0: all is
+// computed, weights stay. Otherwise the batch, always the same, is known by heart after some tens
+// of steps, or tensors overflow that training would have promoted; kernels that are quick where
+// nothing overflows are slower then, and the time depends on the number of steps.
 class Bench {
  public:
   explicit Bench(const StepBenchOptions& options)

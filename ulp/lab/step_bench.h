@@ -1,5 +1,6 @@
-// How fast a training step is, how much memory it takes, and how far that is from what the machine can do: an engine as a
-// training run has it, on random examples, without loaders and files. Rates and ceilings are measured in one run.
+// How fast a training step is, how much memory it takes, and how far that is from what the machine
+// can do: an engine as a training run has it, on random examples, without loaders and files. Rates
+// and ceilings are measured in one run.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +17,20 @@
 
 namespace ulp {
 
-// What a device has to offer for this; what is null is not measured. A device without a row is timed as a whole.
+// What a device has to offer for this; what is null is not measured. A device without a row is
+// timed as a whole.
 struct BenchDevice {
   std::string_view name;  // as in EngineOptions
   Ceilings (*ceilings)() = nullptr;
   std::unique_ptr<StepClock> (*clock)() = nullptr;
-  // The most bytes of the device's own memory that were in use, with what libraries took. On the host resident memory tells.
+  // The most bytes of the device's own memory that were in use, with what libraries took. On the
+  // host resident memory tells.
   size_t (*used_bytes)() = nullptr;
 };
 // Null where there is no row. The cores of this machine have theirs (cpu, reference).
 const BenchDevice* find_bench_device(std::string_view name);
-// To be called before anything is measured, by whoever adds the device's backend; the name is a literal.
+// To be called before anything is measured, by whoever adds the device's backend; the name is a
+// literal.
 void add_bench_device(const BenchDevice& device);
 
 struct StepBenchOptions {

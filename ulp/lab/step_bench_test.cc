@@ -71,8 +71,8 @@ TEST(StepBench, WeightsStayUnlessThereIsALearningRate) {
   EXPECT_EQ(Json::parse(step_bench_json(once)).at("lr"), 0);
 }
 
-// lenet by hand: every output element meets its weights' row, forward and for both gradients; nothing wants the gradient
-// of the images.
+// lenet by hand: every output element meets its weights' row, forward and for both gradients;
+// nothing wants the gradient of the images.
 TEST(StepBench, CountsOperationsOfAllPhases) {
   const double conv1 = 28 * 28 * 6 * 75, conv2 = 10 * 10 * 16 * 150, linear = 400 * 120 + 120 * 84 + 84 * 10;
   EXPECT_EQ(run(small()).work.operations, 2 * 8 * (2 * conv1 + 3 * conv2 + 3 * linear));
@@ -127,7 +127,8 @@ TEST(StepBench, KernelsAddUpToTheStep) {
   EXPECT_EQ(operations, bench.work.operations);
 }
 
-// What each format costs: products of one operator and kernel have a line for each pair of operands' formats.
+// What each format costs: products of one operator and kernel have a line for each pair of
+// operands' formats.
 TEST(StepBench, ProductsAreApartByFormat) {
   StepBenchOptions options = small("resnet8");
   options.config.policy = "size:0.5";

@@ -1,6 +1,6 @@
-// A grid of training runs, from one TOML file: [base] has options that all share, each [[grid]] a name, options that
-// hold for it, and axes, which are options with a list of values. Every combination of an axis' values with those of the
-// others is a run.
+// A grid of training runs, from one TOML file: [base] has options that all share, each [[grid]] a
+// name, options that hold for it, and axes, which are options with a list of values. Every
+// combination of an axis' values with those of the others is a run.
 #pragma once
 
 #include <string>
@@ -21,15 +21,15 @@ struct AxisValue {
 struct SweepRun {
   std::string grid;
   std::vector<AxisValue> axes;  // in the order of the file
-  // Below the sweep's: GRID/VALUE-VALUE-..., whatever else the file holds; but one that repeats an earlier
-  // run has the folder of that.
+  // Below the sweep's: GRID/VALUE-VALUE-..., whatever else the file holds; but one that repeats an
+  // earlier run has the folder of that.
   std::string folder;
   bool repeats = false;  // an earlier run has the same configuration
   RunConfig config;      // out is empty
 };
 
-// The runs in the order of the file, the last axis first. Each configuration is checked; an Error names the file and
-// line, or the grid and the values. `kernels` is what runs have that name none.
+// The runs in the order of the file, the last axis first. Each configuration is checked; an Error
+// names the file and line, or the grid and the values. `kernels` is what runs have that name none.
 std::vector<SweepRun> parse_sweep(std::string_view text, const std::string& path,
                                   const std::string& kernels = {});
 std::vector<SweepRun> load_sweep(const std::string& path, const std::string& kernels = {});

@@ -1,5 +1,5 @@
-// Choosing r of the policy size:R, the share of elements in groups that are stored low: by the accuracy that short runs
-// reach, or by the memory that a run is planned to take.
+// Choosing r of the policy size:R, the share of elements in groups that are stored low: by the
+// accuracy that short runs reach, or by the memory that a run is planned to take.
 #pragma once
 
 #include <cstddef>
@@ -32,8 +32,8 @@ struct RunPlan {
 };
 RunPlan plan_of(const RunConfig& config, const RunInput& input);
 
-// The ratios at which size:R takes another group, from 0, which takes none, to the one that takes all: for each number
-// of groups the shortest decimal that takes so many.
+// The ratios at which size:R takes another group, from 0, which takes none, to the one that takes
+// all: for each number of groups the shortest decimal that takes so many.
 std::vector<double> distinct_ratios(std::vector<size_t> group_sizes);
 std::vector<double> distinct_ratios(const RunConfig& config, const RunInput& input);
 
@@ -41,7 +41,8 @@ std::vector<double> distinct_ratios(const RunConfig& config, const RunInput& inp
 std::vector<double> parse_ratios(std::string_view text);
 
 RunConfig with_ratio(RunConfig config, double ratio);
-// The run in fp32 that others are compared with: all else that concerns formats is as if it had not been chosen.
+// The run in fp32 that others are compared with: all else that concerns formats is as if it had not
+// been chosen.
 RunConfig as_fp32(RunConfig config);
 
 // A short run that was made to see what a ratio costs.
@@ -53,8 +54,8 @@ struct TunePilot {
   uint64_t promotions = 0;
 };
 
-// The one that saves most of those whose accuracy is at most `max_drop` below `accuracy`; of equals the larger ratio.
-// One that is not finished or diverged is no choice. None where none is.
+// The one that saves most of those whose accuracy is at most `max_drop` below `accuracy`; of equals
+// the larger ratio. One that is not finished or diverged is no choice. None where none is.
 std::optional<size_t> choose_by_drop(std::span<const TunePilot> pilots, double accuracy, double max_drop);
 
 }  // namespace ulp

@@ -11,7 +11,8 @@ namespace {
 
 TEST(Tune, ADistinctRatioForEachNumberOfGroups) {
   EXPECT_EQ(distinct_ratios(std::vector<size_t>{1, 3, 6}), (std::vector<double>{0, 0.6, 0.9, 1}));
-  // Two of one size are two steps, an empty group is none; a digit more where one does not tell them apart.
+  // Two of one size are two steps, an empty group is none; a digit more where one does not tell
+  // them apart.
   EXPECT_EQ(distinct_ratios(std::vector<size_t>{50, 0, 50}), (std::vector<double>{0, 0.5, 1}));
   EXPECT_EQ(distinct_ratios(std::vector<size_t>{900, 55, 45}), (std::vector<double>{0, 0.9, 0.95, 1}));
   EXPECT_EQ(distinct_ratios(std::vector<size_t>{2, 1}), (std::vector<double>{0, 0.6, 1}));
@@ -68,7 +69,8 @@ TEST(Tune, TheLargestSavingWithinTheDropIsChosen) {
                                          pilot(0.9, 10, 0.88), pilot(1, 8, 0.95, false)};
   EXPECT_EQ(choose_by_drop(pilots, 0.9, 0.0), 0u);
   EXPECT_EQ(choose_by_drop(pilots, 0.9, 0.01), 1u);  // 0.9 - 0.89 is above 0.01
-  EXPECT_EQ(choose_by_drop(pilots, 0.9, 0.02), 3u);  // of equals the larger; not the one that failed
+  // Of equals the larger; not the one that failed.
+  EXPECT_EQ(choose_by_drop(pilots, 0.9, 0.02), 3u);
   EXPECT_EQ(choose_by_drop(pilots, 0.5, 0.0), 3u);
   EXPECT_EQ(choose_by_drop(pilots, 0.95, 0.01), std::nullopt);
   // What diverged may have been good before it did.

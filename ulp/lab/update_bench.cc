@@ -45,7 +45,8 @@ float size_of(Role role) {
   }
 }
 
-// Parameters, their gradients and what the optimizer keeps, and the one task that updates them, as a plan would have it.
+// Parameters, their gradients and what the optimizer keeps, and the one task that updates them, as
+// a plan would have it.
 class Updates {
  public:
   explicit Updates(const UpdateBenchOptions& options)
@@ -190,7 +191,8 @@ class Updates {
     for (size_t i = 0; i < graph_.tensor_count(); ++i) fill(i);
   }
 
-  // One block of values over and over: they need only be ordinary. Not zeros, which draw less power.
+  // One block of values over and over: they need only be ordinary. Not zeros, which draw less
+  // power.
   void fill(size_t which) {
     const Storage& storage = formats_[which].storage;
     const size_t n = graph_.tensors()[which].elements();

@@ -1,5 +1,6 @@
-// How fast the parameters of a model are updated, and how far that is from what the machine can do: the task that ends a
-// training step, alone, on as many parameters as are asked for. Rate and ceiling are measured in one run.
+// How fast the parameters of a model are updated, and how far that is from what the machine can do:
+// the task that ends a training step, alone, on as many parameters as are asked for. Rate and
+// ceiling are measured in one run.
 #pragma once
 
 #include <cstdint>

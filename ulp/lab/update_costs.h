@@ -1,5 +1,6 @@
-// What rules for weight updates are worth: finished runs that differ in rule and format of their weights, by the bytes that
-// a weight takes, with what they reached and how many of their updates rounding cancelled.
+// What rules for weight updates are worth: finished runs that differ in rule and format of their
+// weights, by the bytes that a weight takes, with what they reached and how many of their updates
+// rounding cancelled.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +16,8 @@ namespace ulp {
 struct UpdateRun {
   std::string policy, weight, rule;  // weight: the stored format, without extra bits
   uint64_t seed = 0;
-  double bytes = 0;  // of a weight with all that its rule keeps beside it, optimizer state not counted
+  // Of a weight with all that its rule keeps beside it, optimizer state not counted.
+  double bytes = 0;
   double accuracy = 0, train_loss = 0;  // of the last epoch
   std::vector<double> cancelled;        // by epoch, the mean over its steps
 };
@@ -28,11 +30,12 @@ struct UpdateCost {
   std::vector<double> cancelled;
 };
 
-// From the text of a run's metrics, which must be finished: of others nothing is made, and false returned. `path` is for
-// messages.
+// From the text of a run's metrics, which must be finished: of others nothing is made, and false
+// returned. `path` is for messages.
 bool read_update_run(const RunConfig& config, std::string_view metrics, const std::string& path,
                      UpdateRun& run);
-// All finished runs below a folder, as `ulp sweep` leaves them. Throws an Error where there is none.
+// All finished runs below a folder, as `ulp sweep` leaves them. Throws an Error where there is
+// none.
 std::vector<UpdateRun> find_update_runs(const std::string& folder);
 
 // By policy, format and bytes.

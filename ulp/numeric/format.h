@@ -1,11 +1,11 @@
 // Floating-point formats as values: fp(e,m,b) with what its top codes mean.
 //
-// A code is sign, exponent field E (e bits), mantissa M (m bits). E > 0 means (-1)^s 2^(E - bias) 1.M, E = 0
-// is subnormal: the exponent of E = 1 and no leading one. bias = 2^(e-1) - 1 + b, where b is the extra bias
-// of the name: b = 4 moves the whole range down by 2^4.
+// A code is sign, exponent field E (e bits), mantissa M (m bits). E > 0 means (-1)^s 2^(E - bias)
+// 1.M, E = 0 is subnormal: the exponent of E = 1 and no leading one. bias = 2^(e-1) - 1 + b, where
+// b is the extra bias of the name: b = 4 moves the whole range down by 2^4.
 //
-// A FloatFormat made by make_format or parse_format is valid: every finite code is a finite fp32 number, so
-// decoding is always exact.
+// A FloatFormat made by make_format or parse_format is valid: every finite code is a finite fp32
+// number, so decoding is always exact.
 #pragma once
 
 #include <cstdint>
@@ -50,18 +50,18 @@ struct FloatFormat {
   constexpr int emax() const { return static_cast<int>(max_code() >> man) - bias; }
 };
 
-// The format fp(exp, man, extra_bias) with the given specials. Throws Error, naming the limits, if it is not
-// valid.
+// The format fp(exp, man, extra_bias) with the given specials. Throws Error, naming the limits, if
+// it is not valid.
 FloatFormat make_format(int exp, int man, int extra_bias, Specials specials);
 
 // Throws the same for a value put together by hand.
 void check_format(const FloatFormat& format);
 
-// Names: the presets; eEmM (ieee, b = 0; e4m3 alone is fn); fp(e,m,b) (no specials); and, so that every
-// format has one, fp(e,m,b,ieee) and fp(e,m,b,fn). Throws Error for anything else.
+// Names: the presets; eEmM (ieee, b = 0; e4m3 alone is fn); fp(e,m,b) (no specials); and, so that
+// every format has one, fp(e,m,b,ieee) and fp(e,m,b,fn). Throws Error for anything else.
 FloatFormat parse_format(std::string_view name);
-// The same, but nothing for a name that has none of these forms. A well-formed name of an invalid format
-// throws.
+// The same, but nothing for a name that has none of these forms. A well-formed name of an invalid
+// format throws.
 std::optional<FloatFormat> find_format(std::string_view name);
 
 // The shortest name that parse_format turns back into the same format.
@@ -72,7 +72,8 @@ std::string_view specials_name(Specials specials);
 // Facts, all exact in fp32.
 float largest(const FloatFormat& format);
 float smallest_normal(const FloatFormat& format);
-// The smallest positive number: with m = 0 there are no subnormals and it is the smallest normal one.
+// The smallest positive number: with m = 0 there are no subnormals and it is the smallest normal
+// one.
 float smallest_positive(const FloatFormat& format);
 // Distance from 1 to the next number of the same mantissa width: 2^-m.
 float epsilon(const FloatFormat& format);

@@ -1,6 +1,6 @@
-// The inner loops behind codec.h, split.h, scaled.h and s2fp8.h: one thread, one run of elements, unpacked
-// codes. Two families with the same signatures: `reference`, plain loops over the scalar definition, and the
-// vector kernels of kernels_simd.cc. Private to this folder.
+// The inner loops behind codec.h, split.h, scaled.h and s2fp8.h: one thread, one run of elements,
+// unpacked codes. Two families with the same signatures: `reference`, plain loops over the scalar
+// definition, and the vector kernels of kernels_simd.cc. Private to this folder.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,8 @@
 
 namespace ulp::kernels {
 
-// Elements per kernel call: enough to hide its set-up, few enough that temporaries stay near the core.
+// Elements per kernel call: enough to hide its set-up, few enough that temporaries stay near the
+// core.
 inline constexpr size_t kRun = 4096;
 
 struct EncodeRun {
@@ -35,9 +36,9 @@ struct DecodeRun {
   bool stream;  // the output is far larger than the cache: write past it
 };
 
-// A vector kernel may return statistics with a NaN in amax: among the inputs was a NaN, or a number too large
-// for the kernel's arithmetic; everything it wrote and counted is void, and the reference does the run again.
-// So such inputs cost the common case nothing.
+// A vector kernel may return statistics with a NaN in amax: among the inputs was a NaN, or a number
+// too large for the kernel's arithmetic; everything it wrote and counted is void, and the reference
+// does the run again. So such inputs cost the common case nothing.
 using Encode = EncodeStats (*)(const EncodeRun&);
 using Decode = void (*)(const DecodeRun&);
 // The random words of elements first .. first + n - 1.

@@ -1,6 +1,6 @@
-// Vector kernels, one source for every unit of the machine: Highway compiles this file once per target and
-// picks at run time. Each gives the bits of scalar.h; where a format is outside what a kernel handles, it
-// hands the run to the reference.
+// Vector kernels, one source for every unit of the machine: Highway compiles this file once per
+// target and picks at run time. Each gives the bits of scalar.h; where a format is outside what a
+// kernel handles, it hands the run to the reference.
 #include <hwy/cache_control.h>
 
 #include <cstring>
@@ -27,9 +27,10 @@ using DU = hn::ScalableTag<uint32_t>;
 using VI = hn::Vec<DI>;
 using VU = hn::Vec<DU>;
 
-// Rounders turn magnitudes into magnitude codes with unbounded exponent, plus a constant `offset`. All
-// integers involved stay below 2^31, so signed vectors serve, whose comparisons every unit has. A rounder is
-// right for patterns below `limit`; a run with a larger one is done again by the reference.
+// Rounders turn magnitudes into magnitude codes with unbounded exponent, plus a constant `offset`.
+// All integers involved stay below 2^31, so signed vectors serve, whose comparisons every unit has.
+// A rounder is right for patterns below `limit`; a run with a larger one is done again by the
+// reference.
 constexpr uint32_t kInfinity = 0x7F800000u;
 
 // Nearest-even by the float adder.
@@ -53,8 +54,8 @@ struct AdderRounder {
 struct PatternRounder {
   explicit PatternRounder(const CodecSpec& s) : even(static_cast<uint32_t>(23 - s.man)) {}
 
-  // With m = 23 there is no half. With m = 0 the lowest bit of the pattern is not the significand's, whose
-  // parity decides ties.
+  // With m = 23 there is no half. With m = 0 the lowest bit of the pattern is not the
+  // significand's, whose parity decides ties.
   static bool fits(const CodecSpec& s) { return s.emin == -126 && s.man >= 1 && s.man <= 22; }
 
   VI operator()(VI magnitude, VU /*random*/) const { return even.code(magnitude); }
@@ -74,15 +75,16 @@ struct StepRounder {
     const DI di;
     const DU du;
     const VI one = hn::Set(di, 1), most = hn::Set(di, 31);
-    // An fp32 subnormal has field 1 and no leading one: both cases are magnitude - (field - 1) 2^23.
+    // An fp32 subnormal has field 1 and no leading one: both cases are magnitude - (field - 1)
+    // 2^23.
     const VI field = hn::Max(hn::ShiftRight<23>(magnitude), one);
     const VI significand = hn::Sub(magnitude, hn::ShiftLeft<23>(hn::Sub(field, one)));
     const VI top = hn::Max(field, lowest_field);
     const VI shift = hn::Add(hn::Sub(top, field), base_shift);
     const VI near_shift = hn::Min(shift, most);
     const VU units = hn::Shr(hn::BitCast(du, significand), hn::BitCast(du, near_shift));
-    // The shifted-out bits, moved to the top of a word. Shifts of 32 and more leave no units, and only the
-    // fraction's lower bits.
+    // The shifted-out bits, moved to the top of a word. Shifts of 32 and more leave no units, and
+    // only the fraction's lower bits.
     const VU near_fraction = hn::Shl(hn::BitCast(du, hn::Add(significand, significand)),
                                      hn::BitCast(du, hn::Sub(most, near_shift)));
     const VI over = hn::Min(hn::Max(hn::Sub(shift, hn::Set(di, 32)), hn::Zero(di)), most);
@@ -138,7 +140,8 @@ class CodeWriter {
       overflow_ += hn::CountTrue(di, hn::Gt(code, max_code_));
       zeros_ += hn::CountTrue(di, hn::Eq(code, hn::Zero(di)));
     }
-    // An overflow is at least max_code + 1, which is infinity where there is one: a minimum serves both.
+    // An overflow is at least max_code + 1, which is infinity where there is one: a minimum serves
+    // both.
     const VU sign = hn::ShiftRightSame(hn::BitCast(du, hn::And(x[0], sign_bit_)), sign_down_);
     const VU codes = hn::Or(hn::BitCast(du, hn::Min(code, over_code_)), sign);
     if constexpr (sizeof(Code) == 4) {
@@ -159,8 +162,8 @@ class CodeWriter {
 };
 
 #if HWY_TARGET != HWY_SCALAR
-// 8-bit codes, two vectors at a time: most of the work is done in 16-bit lanes, half as often. Narrowing
-// saturates, so an overflow stays one, and the sign of a pattern stays its sign.
+// 8-bit codes, two vectors at a time: most of the work is done in 16-bit lanes, half as often.
+// Narrowing saturates, so an overflow stays one, and the sign of a pattern stays its sign.
 template <>
 class CodeWriter<uint8_t> {
   using DS = hn::Repartition<int16_t, DI>;
@@ -176,8 +179,8 @@ class CodeWriter<uint8_t> {
         max_code_(hn::Set(DS(), static_cast<int16_t>(spec.max_code))),
         over_code_(hn::Set(DS(), static_cast<int16_t>(spec.over_code))),
         sign_bit_(hn::Set(DS(), 0x80)) {
-    // Narrowing two vectors interleaves their 128-bit blocks: after it, four codes of the first stand beside
-    // four of the second. This order of groups of four undoes it.
+    // Narrowing two vectors interleaves their 128-bit blocks: after it, four codes of the first
+    // stand beside four of the second. This order of groups of four undoes it.
     const size_t blocks = hn::Lanes(D4()) / 2;
     HWY_ALIGN uint32_t from[hn::MaxLanes(D4())];
     for (size_t k = 0; k < blocks; ++k) {
@@ -244,7 +247,8 @@ EncodeStats encode_loop(const EncodeRun& run, const Rounder rounder) {
   size_t i = 0;
   for (; i + step <= run.n; i += step) encode_step(in + i, random ? random + i : nullptr, out + i);
   if (i < run.n) {
-    // The rest, padded with zeros, which are inputs and codes alike and so cancel in the count of underflows.
+    // The rest, padded with zeros, which are inputs and codes alike and so cancel in the count of
+    // underflows.
     const size_t rest = run.n - i;
     HWY_ALIGN float in_rest[kVectors * hn::MaxLanes(df)] = {};
     HWY_ALIGN uint32_t random_rest[kVectors * hn::MaxLanes(di)] = {};
@@ -306,7 +310,8 @@ void decode_as(const DecodeRun& run) {
   const VI special_keep = hn::Set(di, static_cast<int32_t>(spec.special_keep));
   const VI special_code = hn::Set(di, static_cast<int32_t>(spec.special_code));
   const int up = 23 - spec.man, sign_up = 31 - spec.sign_shift;
-  // fp32's own exponents: the pattern moved up is the number, subnormals, infinity and NaN included.
+  // fp32's own exponents: the pattern moved up is the number, subnormals, infinity and NaN
+  // included.
   const bool as_is = bias == 127 && spec.sign_shift - spec.man == 8 && spec.special_keep != 0;
 
   auto step = [&](const Code* in) HWY_ATTR {
@@ -320,7 +325,8 @@ void decode_as(const DecodeRun& run) {
     const VI sign = hn::ShiftLeftSame(hn::Xor(code, magnitude), sign_up);
     const VI moved = hn::ShiftLeftSame(magnitude, up);
     if (as_is) return hn::BitCast(df, hn::Or(moved, sign));
-    // A subnormal gets the leading one it lacks, by standing in the lowest binade, and loses it again.
+    // A subnormal gets the leading one it lacks, by standing in the lowest binade, and loses it
+    // again.
     const VI normal = hn::Add(moved, rebias);
     const VI subnormal = hn::BitCast(di, hn::Sub(hn::BitCast(df, hn::Add(normal, one_field)), lowest));
     VI value = hn::IfThenElse(hn::Lt(magnitude, first_normal), subnormal, normal);
@@ -353,21 +359,22 @@ void decode_as(const DecodeRun& run) {
 }
 
 void decode(const DecodeRun& run) {
-  // Past bias 127 normal numbers of the format are fp32 subnormals: the trick above has no binade to stand
-  // in.
+  // Past bias 127 normal numbers of the format are fp32 subnormals: the trick above has no binade
+  // to stand in.
   if (run.spec->emin < -126) return reference_decode(run);
   if (run.code_bytes == 1) return decode_as<uint8_t>(run);
   if (run.code_bytes == 2) return decode_as<uint16_t>(run);
   return decode_as<uint32_t>(run);
 }
 
-// Philox on 64-bit lanes, one block a lane: a product of the low halves fills a lane, its high half is a
-// shift away, and what stands in the upper half of a state word is never looked at.
+// Philox on 64-bit lanes, one block a lane: a product of the low halves fills a lane, its high half
+// is a shift away, and what stands in the upper half of a state word is never looked at.
 class PhiloxLanes {
  public:
   using D = hn::ScalableTag<uint64_t>;
   using V = hn::Vec<D>;
-  static constexpr size_t kGroups = 4;  // independent chains side by side hide the multiplier's latency
+  // Independent chains side by side hide the multiplier's latency.
+  static constexpr size_t kGroups = 4;
 
   explicit PhiloxLanes(const RoundKey& key)
       : micro_batch_(hn::Set(D(), uint64_t{key.micro_batch} << 16)),

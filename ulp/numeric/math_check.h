@@ -1,5 +1,5 @@
-// What the quick and the slow test of math.h share: the table of functions, what libm says of each, and errors
-// counted in units in the last place of fp32. Only tests include this.
+// What the quick and the slow test of math.h share: the table of functions, what libm says of each,
+// and errors counted in units in the last place of fp32. Only tests include this.
 #pragma once
 
 #include <bit>
@@ -42,8 +42,9 @@ inline constexpr MathFunction kMathFunctions[] = {
     {"log1p_exp", log1p_exp, exact_log1p_exp<double>, exact_log1p_exp<long double>, 0.500001},
 };
 
-// |got - exact| in units of fp32's spacing at `exact`. An infinity counts as 2^128, the number it stands for
-// when rounding to nearest; a NaN where there should be none, or none where there should be one, as infinity.
+// |got - exact| in units of fp32's spacing at `exact`. An infinity counts as 2^128, the number it
+// stands for when rounding to nearest; a NaN where there should be none, or none where there should
+// be one, as infinity.
 template <typename Real>
 double ulps_off(float got, Real exact) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();

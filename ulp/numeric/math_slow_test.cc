@@ -1,9 +1,10 @@
-// Every function of math.h on every fp32 pattern that it does not map to a constant or, as near as makes no
-// difference, to a straight line; elsewhere one in 61. The bounds that math.h states, the largest errors found,
-// and that no result is below the one before it. The slow suite: about a minute on two cores.
+// Every function of math.h on every fp32 pattern that it does not map to a constant or, as near as
+// makes no difference, to a straight line; elsewhere one in 61. The bounds that math.h states, the
+// largest errors found, and that no result is below the one before it. The slow suite: about a
+// minute on two cores.
 //
-// The sweep compares with double libm, whose own error is about 2^-28 of what is measured. The worst argument is
-// measured again in long double, and that is the figure printed.
+// The sweep compares with double libm, whose own error is about 2^-28 of what is measured. The
+// worst argument is measured again in long double, and that is the figure printed.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -36,7 +37,8 @@ struct Worst {
   }
 };
 
-// Patterns first, first + stride, .. below `end`, all of one sign, so in the order of their magnitudes.
+// Patterns first, first + stride, .. below `end`, all of one sign, so in the order of their
+// magnitudes.
 Worst sweep(const MathFunction& f, uint32_t first, uint32_t end, uint32_t stride) {
   Worst all;
   std::mutex merging;

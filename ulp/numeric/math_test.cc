@@ -1,5 +1,5 @@
-// The functions of math.h against long double libm on a sweep through all patterns, at their edges, and in loops
-// that the compiler makes vector code of. math_slow_test tries every argument.
+// The functions of math.h against long double libm on a sweep through all patterns, at their edges,
+// and in loops that the compiler makes vector code of. math_slow_test tries every argument.
 #include "ulp/numeric/math.h"
 
 #include <gtest/gtest.h>
@@ -58,8 +58,8 @@ TEST_P(Math, EveryNanBecomesTheOneNan) {
   }
 }
 
-// All six grow. Neighbours of the places where a result saturates, overflows or vanishes, and where the
-// computation changes its scale.
+// All six grow. Neighbours of the places where a result saturates, overflows or vanishes, and where
+// the computation changes its scale.
 TEST_P(Math, NeighboursDoNotFall) {
   const MathFunction& f = GetParam();
   const float places[] = {0.17328679f, 0.34657359f, 0.41421356f, 0.70710677f, 0.88137358f, 1.0f,
@@ -156,7 +156,8 @@ TEST(MathEdges, HyperbolicTangentAndErrorFunctionAreOddAndEndAtOne) {
   expect_bits(tanh_near,
               {{kTiny, kTiny}, {-3 * kTiny, -3 * kTiny}, {0x1p-126f, 0x1p-126f}, {0x1.8p-14f, 0x1.8p-14f}});
   expect_bits(erf_near, {{kTiny, kTiny}, {-100 * kTiny, -113 * kTiny}, {0x1p-126f, 0x1.20dd76p-126f}});
-  // The first arguments whose results are 1; erf has some thirty left and right of that within its bound.
+  // The first arguments whose results are 1; erf has some thirty left and right of that within its
+  // bound.
   EXPECT_EQ(tanh_near(0x1.205968p+3f), 1.0f);
   EXPECT_EQ(tanh_near(0x1.205966p+3f), 1.0f - FLT_EPSILON / 2);
   EXPECT_EQ(erf_near(0x1.f5a8ap+1f), 1.0f);
@@ -201,8 +202,8 @@ TEST(MathEdges, SettleNanChangesNothingElse) {
   EXPECT_EQ(bits_of(settle_nan(-kInf)), bits_of(-kInf));
 }
 
-// A loop the compiler may vectorise gives the bits of single calls, and both give those recorded here: the
-// same on every machine and compiler that keeps IEEE's operations apart.
+// A loop the compiler may vectorise gives the bits of single calls, and both give those recorded
+// here: the same on every machine and compiler that keeps IEEE's operations apart.
 template <float (*kFunction)(float)>
 uint64_t checksum_of_loop(const char* name) {
   std::vector<float> x(kSweepCount), y(kSweepCount);

@@ -8,7 +8,8 @@ namespace ulp {
 
 Nearest make_nearest(const FloatFormat& format, Overflow overflow) {
   const CodecSpec spec = make_spec(format, overflow);
-  // Subnormal numbers are rounded by adding 2^23 of their spacings, which must be an fp32 number too.
+  // Subnormal numbers are rounded by adding 2^23 of their spacings, which must be an fp32 number
+  // too.
   if (const int highest = 127 - 23 + spec.man; spec.emin < -126 || spec.emin > highest) {
     fail("numeric",
          "the smallest normal number of {} is 2^{}: operations can be rounded to it where that is from "

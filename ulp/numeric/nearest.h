@@ -1,7 +1,7 @@
-// Rounding an fp32 number to a format's numbers, to nearest-even, and staying in fp32: what each operation of narrow
-// arithmetic ends with. A few integer and fp32 operations without branches, so that a loop over it becomes vector
-// code; the same bits as encoding and decoding by scalar.h, but that every NaN
-// is taken for the one of kNanBits first.
+// Rounding an fp32 number to a format's numbers, to nearest-even, and staying in fp32: what each
+// operation of narrow arithmetic ends with. A few integer and fp32 operations without branches, so
+// that a loop over it becomes vector code; the same bits as encoding and decoding by scalar.h, but
+// that every NaN is taken for the one of kNanBits first.
 #pragma once
 
 #include <cstdint>
@@ -40,8 +40,8 @@ struct Nearest {
   }
 };
 
-// Throws an Error for a format with normal numbers that are subnormal in fp32, whose patterns are spaced otherwise, and
-// where `overflow` asks for an infinity that it does not have.
+// Throws an Error for a format with normal numbers that are subnormal in fp32, whose patterns are
+// spaced otherwise, and where `overflow` asks for an infinity that it does not have.
 Nearest make_nearest(const FloatFormat& format, Overflow overflow = Overflow::saturate);
 
 }  // namespace ulp

@@ -37,9 +37,9 @@ struct EvenByPattern {
 };
 
 // By the fp32 adder, for formats whose normal numbers are normal in fp32 and that lack at least one
-// of its mantissa bits. |x| plus 2^23 spacings of codes is rounded by the hardware to a whole number
-// of spacings, ties to even. The spacing follows the binade of |x| and stops at the subnormal one.
-// 2^23 spacings must be a finite fp32 number.
+// of its mantissa bits. |x| plus 2^23 spacings of codes is rounded by the hardware to a whole
+// number of spacings, ties to even. The spacing follows the binade of |x| and stops at the
+// subnormal one. 2^23 spacings must be a finite fp32 number.
 //
 // The maximum comes after the addition, because Hopper does both in one instruction.
 struct EvenByAdder {
@@ -62,9 +62,9 @@ struct EvenByAdder {
     const uint32_t own = (pattern & 0x7F800000u) + up;
     return own > least ? own : least;
   }
-  // The code of |x|, with unbounded exponents: one above the format's largest is an overflow. `many`
-  // is spacings() of x or of |x|, whichever is at hand: on a GPU the sign of an operand of an
-  // addition is dropped for nothing, but not that of a pattern.
+  // The code of |x|, with unbounded exponents: one above the format's largest is an overflow.
+  // `many` is spacings() of x or of |x|, whichever is at hand: on a GPU the sign of an operand of
+  // an addition is dropped for nothing, but not that of a pattern.
   ULP_HD constexpr uint32_t code(float magnitude, uint32_t many, uint32_t shift) const {
     return float_bits(magnitude + bits_float(many)) - many + (many >> shift) + base;
   }

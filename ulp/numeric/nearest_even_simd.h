@@ -1,6 +1,6 @@
-// nearest_even.h for vectors, operation by operation. Highway compiles it once per target: include it
-// after <hwy/highway.h> in a file that foreach_target.h repeats. All integers stay below 2^31, so
-// signed vectors serve, whose comparisons every unit has.
+// nearest_even.h for vectors, operation by operation. Highway compiles it once per target: include
+// it after <hwy/highway.h> in a file that foreach_target.h repeats. All integers stay below 2^31,
+// so signed vectors serve, whose comparisons every unit has.
 #if defined(ULP_NUMERIC_NEAREST_EVEN_SIMD_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ULP_NUMERIC_NEAREST_EVEN_SIMD_H_
 #undef ULP_NUMERIC_NEAREST_EVEN_SIMD_H_

@@ -1,9 +1,10 @@
-// Base-2 logarithm and power for S2FP8, the same bits on every device: integers, exact scalings, and fp32 fma
-// in a fixed order. Host and device compile this source; ulp/numeric/s2fp8_simd.cc repeats it in vectors.
+// Base-2 logarithm and power for S2FP8, the same bits on every device: integers, exact scalings,
+// and fp32 fma in a fixed order. Host and device compile this source; ulp/numeric/s2fp8_simd.cc
+// repeats it in vectors.
 //
-// Errors, found by trying every input (make slow repeats it): log2_fixed is off by at most 0.71 units of
-// 2^-22 for every positive finite number, is monotone, and exact for powers of two. exp2_near is off by at
-// most 2^-23.5 relatively for every number in [-1/2, 1/2].
+// Errors, found by trying every input (make slow repeats it): log2_fixed is off by at most 0.71
+// units of 2^-22 for every positive finite number, is monotone, and exact for powers of two.
+// exp2_near is off by at most 2^-23.5 relatively for every number in [-1/2, 1/2].
 #pragma once
 
 #include <cmath>
@@ -13,12 +14,13 @@
 
 namespace ulp {
 
-// Logarithms are fixed-point, in units of 2^-22: a 32-bit word holds any difference of two of them (at most
-// 277), and their sums are exact in 64 bits, whatever the order.
+// Logarithms are fixed-point, in units of 2^-22: a 32-bit word holds any difference of two of them
+// (at most 277), and their sums are exact in 64 bits, whatever the order.
 inline constexpr int kLogFraction = 22;
 
 // Minimax coefficients of r^k. Functions, since device code cannot name an array of the host.
-// log2(1 + r) / r on [sqrt(1/2) - 1, sqrt(2) - 1]; r times it is off by at most 2^-29.7 before rounding.
+// log2(1 + r) / r on [sqrt(1/2) - 1, sqrt(2) - 1]; r times it is off by at most 2^-29.7 before
+// rounding.
 inline constexpr int kLog2Degree = 9;
 ULP_HD constexpr float log2_coefficient(int k) {
   constexpr float c[] = {0x1.715476p+0f,  -0x1.71546ap-1f, 0x1.ec709p-2f,   -0x1.715da6p-2f, 0x1.27814cp-2f,
@@ -47,7 +49,8 @@ ULP_HD inline int32_t log2_fixed(uint32_t pattern) {
     pattern = float_bits(bits_float(pattern) * 0x1p23f);
     scaled_down = 23;
   }
-  // x = 2^exponent * f with f in [sqrt(1/2), sqrt(2)), so that f - 1 is small on both sides and exact.
+  // x = 2^exponent * f with f in [sqrt(1/2), sqrt(2)), so that f - 1 is small on both sides and
+  // exact.
   const int32_t exponent = static_cast<int32_t>(pattern - kSqrtHalfBits) >> 23;
   const float r = bits_float(pattern - (static_cast<uint32_t>(exponent) << 23)) - 1.0f;
   float p = log2_coefficient(kLog2Degree);

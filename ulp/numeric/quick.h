@@ -1,6 +1,6 @@
-// The scalar codec (scalar.h) in few instructions, for devices on which every thread works on single numbers: the same
-// codes, values and events for every format, mode and number. Formats and numbers that the short way does not cover go
-// the long way.
+// The scalar codec (scalar.h) in few instructions, for devices on which every thread works on
+// single numbers: the same codes, values and events for every format, mode and number. Formats and
+// numbers that the short way does not cover go the long way.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,12 @@ struct QuickCodec {
 
 ULP_HD constexpr QuickCodec make_quick(const CodecSpec& spec) {
   QuickCodec quick{spec, static_cast<uint32_t>(23 - spec.man), 0, 1, false, false};
-  // Rounding lets the fp32 adder do the work: it needs room above the mantissa, and normal numbers that are normal in fp32.
+  // Rounding lets the fp32 adder do the work: it needs room above the mantissa, and normal numbers
+  // that are normal in fp32.
   quick.short_in = spec.man <= 21 && spec.emin >= -126 && spec.emin + 23 - spec.man <= 127;
   if (quick.short_in) quick.lowest = static_cast<uint32_t>(spec.emin + 127) << 23;
-  // A code moved to fp32's place has its own exponent field: fields above 254 have no number there. What is left to do is
-  // a multiplication by a power of two, 2^(emin + 126).
+  // A code moved to fp32's place has its own exponent field: fields above 254 have no number there.
+  // What is left to do is a multiplication by a power of two, 2^(emin + 126).
   const int power = spec.emin + 126;
   quick.short_out = (spec.max_code >> spec.man) <= 254 && power >= -126 && power <= 127;
   if (quick.short_out) quick.lift = bits_float(static_cast<uint32_t>(power + 127) << 23);
@@ -69,25 +70,29 @@ ULP_HD inline float add_cut(float a, float b) {
 #endif
 }
 
-// Where |x| lies on the axis of codes, in units of 2^-shift codes, cut off: of a format that is short_in, for magnitudes below
-// kQuickLimit. With L = 2^emin, `lowest`, that is the pattern of max(2|x|, |x| + L), less that of L:
-//  - |x| >= L: the pattern of 2|x|, one exponent above |x|'s. From L on codes and patterns both grow by one binade at a
-//    time, 2^man codes and 2^23 patterns; L is code 2^man and comes out as 2^23. Nothing is cut off.
-//  - |x| < L: the sum, within [L, 2L), has steps of 2^(emin - 23): |x| in steps of 2^-shift spacings, cut off.
+// Where |x| lies on the axis of codes, in units of 2^-shift codes, cut off: of a format that is
+// short_in, for magnitudes below kQuickLimit. With L = 2^emin, `lowest`, that is the pattern of
+// max(2|x|, |x| + L), less that of L:
+//  - |x| >= L: the pattern of 2|x|, one exponent above |x|'s. From L on codes and patterns both
+//    grow by one binade at a time, 2^man codes and 2^23 patterns; L is code 2^man and comes out as
+//    2^23. Nothing is cut off.
+//  - |x| < L: the sum, within [L, 2L), has steps of 2^(emin - 23): |x| in steps of 2^-shift
+//    spacings, cut off.
 ULP_HD inline uint32_t axis_place(const QuickCodec& quick, uint32_t magnitude) {
   const float x = bits_float(magnitude);
   const uint32_t twice = float_bits(x + x), sum = float_bits(add_cut(x, bits_float(quick.lowest)));
   return (twice > sum ? twice : sum) - quick.lowest;
 }
 
-// What is added to a place so that its carry into the codes is stochastic rounding. With f the place's last `shift` bits and q the
-// random word's first: the word is below the fraction f * 2^(32 - shift) where q < f, that is where f + (2^shift - 1 - q)
-// carries.
+// What is added to a place so that its carry into the codes is stochastic rounding. With f the
+// place's last `shift` bits and q the random word's first: the word is below the fraction f * 2^(32
+// - shift) where q < f, that is where f + (2^shift - 1 - q) carries.
 ULP_HD constexpr uint32_t random_addend(const QuickCodec& quick, uint32_t random) {
   return (uint32_t{1} << quick.shift) - 1 - (random >> (32 - quick.shift));
 }
-// Whether, with that added, the place was too short to tell: q = f, and the bits of both that come then would decide. Below
-// the smallest normal number alone some may have been cut off; elsewhere there are none and it is not rounded up.
+// Whether, with that added, the place was too short to tell: q = f, and the bits of both that come
+// then would decide. Below the smallest normal number alone some may have been cut off; elsewhere
+// there are none and it is not rounded up.
 ULP_HD constexpr bool random_unsure(const QuickCodec& quick, uint32_t sum) {
   const uint32_t last = (uint32_t{1} << quick.shift) - 1;
   return (sum & last) == last;

@@ -11,7 +11,8 @@
 namespace ulp {
 namespace {
 
-// Patterns around everything at which something changes: the numbers of the format, their midpoints, fp32's edges; and random ones.
+// Patterns around everything at which something changes: the numbers of the format, their
+// midpoints, fp32's edges; and random ones.
 std::vector<uint32_t> patterns(const CodecSpec& spec, int bits, uint32_t random) {
   std::vector<uint32_t> made;
   const auto around = [&](uint32_t pattern) {
@@ -95,8 +96,8 @@ TEST(Quick, IsTheScalarCodecForEveryShape) {
   }
 }
 
-// Every pattern of eleven bits below the sign, with bits below them that may be cut off: all binades of a small format, at words
-// on either side of what decides.
+// Every pattern of eleven bits below the sign, with bits below them that may be cut off: all
+// binades of a small format, at words on either side of what decides.
 TEST(Quick, RoundsSmallFormatsAtEveryPlace) {
   for (const char* name : {"fp(4,3,4)", "fp(5,2,0)", "fp(3,2,0)", "fp(2,3,0)", "fp(2,1,0)", "e4m3", "e5m2"}) {
     const CodecSpec spec = make_spec(parse_format(name), Overflow::saturate);
@@ -127,7 +128,8 @@ TEST(Quick, AddCutCutsOff) {
     const uint32_t b = i % 2 == 0 ? (a & 0x7F800000u) % 0x70000000u + words.word[1] % 0x0C000000u
                                   : words.word[1] % 0x7E000000u;
     const float x = bits_float(a), y = bits_float(b), sum = add_cut(x, y);
-    // The largest number that is not above the sum: exact in 80 bits but where one is far below the other.
+    // The largest number that is not above the sum: exact in 80 bits but where one is far below the
+    // other.
     const float larger = x > y ? x : y, smaller = x > y ? y : x;
     EXPECT_LE(sum - larger, smaller) << std::hex << a << " " << b;
     EXPECT_LE(static_cast<long double>(sum), static_cast<long double>(x) + static_cast<long double>(y));

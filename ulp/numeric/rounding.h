@@ -10,7 +10,8 @@
 namespace ulp {
 
 enum class Round : uint8_t {
-  nearest_even,  // ties to the even significand; with m = 0, where both are odd, to the larger magnitude
+  // Ties to the even significand; with m = 0, where both are odd, to the larger magnitude.
+  nearest_even,
   nearest_away,  // ties to the larger magnitude
   toward_zero,
   stochastic,  // up iff random word < floor(fraction * 2^32)
@@ -21,8 +22,8 @@ enum class Overflow : uint8_t {
   infinity,  // only for formats that have one
 };
 
-// Names the random words of one tensor at one step. The word of element i depends on these and on i alone,
-// so it is the same for any number of threads, after a resume, and on every device.
+// Names the random words of one tensor at one step. The word of element i depends on these and on i
+// alone, so it is the same for any number of threads, after a resume, and on every device.
 struct RoundKey {
   uint64_t seed = 0;
   uint32_t step = 0;
@@ -41,12 +42,12 @@ Round parse_round(std::string_view name);
 Overflow parse_overflow(std::string_view name);
 std::string_view round_name(Round mode);
 
-// Elements are numbered below this: the high word of the block number shares a counter word with the
-// micro-batch number, 16 bits each.
+// Elements are numbered below this: the high word of the block number shares a counter word with
+// the micro-batch number, 16 bits each.
 inline constexpr uint64_t kMaxRandomElements = uint64_t{1} << 50;
 
-// The Philox counter of the block of four elements `block`: (low word of the block number, its high 16 bits
-// with the micro-batch number above them, step, tensor).
+// The Philox counter of the block of four elements `block`: (low word of the block number, its high
+// 16 bits with the micro-batch number above them, step, tensor).
 ULP_HD constexpr PhiloxWords round_counter(const RoundKey& key, uint64_t block) {
   return {{static_cast<uint32_t>(block),
            static_cast<uint32_t>(block >> 32) | static_cast<uint32_t>(key.micro_batch) << 16, key.step,

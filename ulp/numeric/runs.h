@@ -1,5 +1,5 @@
-// How every storage cuts an array: threads take whole runs of kernels::kRun elements, a run goes through a
-// kernel, temporaries live on the stack. Private to this folder.
+// How every storage cuts an array: threads take whole runs of kernels::kRun elements, a run goes
+// through a kernel, temporaries live on the stack. Private to this folder.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,8 @@ namespace ulp {
 
 // Runs per thread below which another thread does not pay.
 inline constexpr size_t kGrainRuns = 8;
-// Outputs from this size on are written past the cache: nothing of them would be there when they are read.
+// Outputs from this size on are written past the cache: nothing of them would be there when they
+// are read.
 inline constexpr size_t kStreamBytes = size_t{64} << 20;
 
 // body(begin, n) for every run of [0, total), on all threads. Runs start at multiples of kRun.
@@ -61,7 +62,8 @@ inline void check_elements(uint64_t first, size_t n) {
   }
 }
 
-// The width of codes that a kernel can write in place, else 0: those go through words and are packed.
+// The width of codes that a kernel can write in place, else 0: those go through words and are
+// packed.
 inline int conv_simt_bytes(int bits) { return bits == 8 || bits == 16 || bits == 32 ? bits / 8 : 0; }
 
 // One run (n <= kRun) to packed codes.

@@ -45,7 +45,8 @@ void s2fp8_decode(std::span<const uint8_t> codes, const S2fp8Stats& stats, std::
   if (codes.size() < out.size()) {
     fail("s2fp8", "{} numbers take {} bytes, the input has {}", out.size(), out.size(), codes.size());
   }
-  // Statistics that no tensor has (from a damaged file, say) would send the arithmetic out of range.
+  // Statistics that no tensor has (from a damaged file, say) would send the arithmetic out of
+  // range.
   const float mu = -stats.beta / stats.alpha;
   if (!(stats.alpha >= kS2fp8MinAlpha && stats.alpha <= kS2fp8MaxAlpha && std::fabs(mu) <= 150)) {
     fail("s2fp8",

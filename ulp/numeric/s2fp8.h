@@ -1,19 +1,21 @@
-// S2FP8 storage: e5m2 codes of Y with log2|Y| = alpha log2|X| + beta, and the two fp32 statistics beside
-// them. alpha and beta spread the tensor over the range of e5m2: the mean of log2|Y| is 0, its maximum 15.
+// S2FP8 storage: e5m2 codes of Y with log2|Y| = alpha log2|X| + beta, and the two fp32 statistics
+// beside them. alpha and beta spread the tensor over the range of e5m2: the mean of log2|Y| is 0,
+// its maximum 15.
 //
-//   mu = mean, m = maximum of log2|x| over the non-zero elements; infinities count as the largest finite
-//   magnitude, NaN is left out. alpha = 15 / (m - mu), beta = -alpha mu.
+//   mu = mean, m = maximum of log2|x| over the non-zero elements; infinities count as the largest
+//   finite magnitude, NaN is left out. alpha = 15 / (m - mu), beta = -alpha mu.
 //   m = mu (one non-zero element, or all magnitudes equal): alpha = 1, beta = -mu, so that Y = 1.
-//   alpha is at most 2^10: a nearly constant tensor then ends below 2^15, and elements down to about 1.1%
-//   below the geometric mean still stay above zero.
+//   alpha is at most 2^10: a nearly constant tensor then ends below 2^15, and elements down to
+//   about 1.1% below the geometric mean still stay above zero.
 //   No non-zero element: alpha = 1, beta = 0.
 //
-// The sum behind mu is exact (fixed-point, ulp/numeric/power.h), so alpha and beta do not depend on the order
-// of summation: threads, vector width and device cannot change them.
+// The sum behind mu is exact (fixed-point, ulp/numeric/power.h), so alpha and beta do not depend on
+// the order of summation: threads, vector width and device cannot change them.
 //
-// Everything below works with mu = -beta / alpha rounded to units of 2^-22, in encoding and decoding alike:
-// alpha (log2|x| - mu) does not cancel as alpha log2|x| + beta would, and what rounding moved mu by is undone
-// when decoding. The error of a restored value is the e5m2 rounding of Y, 1/alpha-th of it in the exponent.
+// Everything below works with mu = -beta / alpha rounded to units of 2^-22, in encoding and
+// decoding alike: alpha (log2|x| - mu) does not cancel as alpha log2|x| + beta would, and what
+// rounding moved mu by is undone when decoding. The error of a restored value is the e5m2 rounding
+// of Y, 1/alpha-th of it in the exponent.
 #pragma once
 
 #include <cstddef>
@@ -65,8 +67,8 @@ ULP_HD inline S2fp8Stats s2fp8_stats(const LogSums& sums) {
   const double mu = static_cast<double>(sums.sum) / static_cast<double>(sums.count) * unit;
   const double m = static_cast<double>(sums.max) * unit;
   S2fp8Stats stats;
-  // All magnitudes equal, told in integers: in a large tensor the mean, rounded, may fall short of the
-  // maximum.
+  // All magnitudes equal, told in integers: in a large tensor the mean, rounded, may fall short of
+  // the maximum.
   if (sums.sum == sums.max * static_cast<int64_t>(sums.count)) {
     stats.beta = static_cast<float>(-m);
     return stats;
@@ -106,8 +108,8 @@ ULP_HD inline uint32_t s2fp8_squeeze(const S2fp8Map& map, uint32_t x) {
   return y | (x & 0x80000000u);
 }
 
-// Pattern of Y, one of the values of e5m2, back to a pattern of x. Never infinite for a finite Y, nor zero
-// for another: where fp32 ends, its largest or smallest number stands.
+// Pattern of Y, one of the values of e5m2, back to a pattern of x. Never infinite for a finite Y,
+// nor zero for another: where fp32 ends, its largest or smallest number stands.
 ULP_HD inline uint32_t s2fp8_restore(const S2fp8Map& map, uint32_t y) {
   const uint32_t magnitude = y & 0x7FFFFFFFu, sign = y & 0x80000000u;
   if (magnitude == 0 || magnitude >= 0x7F800000u) return y;

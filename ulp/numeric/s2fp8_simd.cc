@@ -1,5 +1,6 @@
-// S2FP8's logarithms and powers in vectors: the functions of power.h and s2fp8.h, operation by operation.
-// A unit without fma would round twice where the definition rounds once; there the reference serves.
+// S2FP8's logarithms and powers in vectors: the functions of power.h and s2fp8.h, operation by
+// operation. A unit without fma would round twice where the definition rounds once; there the
+// reference serves.
 #include <cstring>
 
 #include "ulp/numeric/kernels.h"
@@ -45,7 +46,8 @@ HWY_INLINE VI log2_fixed(VI pattern) {
   return hn::Add(hn::ShiftLeft<kLogFraction>(hn::Sub(exponent, scaled_down)), rounded);
 }
 
-// Magnitudes, infinity as the largest finite number; true where there is a logarithm: neither zero nor NaN.
+// Magnitudes, infinity as the largest finite number; true where there is a logarithm: neither zero
+// nor NaN.
 struct Magnitudes {
   explicit Magnitudes(VI x) {
     const DI di;

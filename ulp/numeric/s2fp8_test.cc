@@ -1,14 +1,15 @@
 // S2FP8 against a reference in long double, from the definition at the top of s2fp8.h.
 //
-// What may differ, and by how much. u = 2^-22 is the unit of a logarithm, L = 0.82 u its stated error.
-//   alpha  m and mu are each off by at most L, so alpha by a factor of 1 + 2 L / (m - mu - 2 L), then
-//          rounded to fp32; the cap brings two values no further apart.
+// What may differ, and by how much. u = 2^-22 is the unit of a logarithm, L = 0.82 u its stated
+// error.
+//   alpha  m and mu are each off by at most L, so alpha by a factor of 1 + 2 L / (m - mu - 2 L),
+//          then rounded to fp32; the cap brings two values no further apart.
 //   beta   -alpha mu with the stored alpha: alpha L, then rounded to fp32.
-//   t      log2 Y from the stored alpha and beta: alpha (L + u / 2) for the logarithm and for mu rounded to
-//          units, and two fp32 roundings, 2^-23 |t|.
+//   t      log2 Y from the stored alpha and beta: alpha (L + u / 2) for the logarithm and for mu
+//          rounded to units, and two fp32 roundings, 2^-23 |t|.
 //   Y      ln 2 times that, and the power's 2^-23.5.
-//   x      back from Y: (L + 3 * 2^-24 |log2 Y|) / alpha, u / 2 and 2^-25 in the exponent, the power's
-//          2^-23.5, and half of 2^-149.
+//   x      back from Y: (L + 3 * 2^-24 |log2 Y|) / alpha, u / 2 and 2^-25 in the exponent, the
+//          power's 2^-23.5, and half of 2^-149.
 #include "ulp/numeric/s2fp8.h"
 
 #include <gtest/gtest.h>
@@ -118,8 +119,8 @@ void check_stats(const Reference& r, const S2fp8Stats& got) {
       << alpha;
 }
 
-// Every code is the reference's, or Y is within the bound of the midpoint between the two. Returns how many
-// were that close.
+// Every code is the reference's, or Y is within the bound of the midpoint between the two. Returns
+// how many were that close.
 template <typename Log2Y, typename Slack>
 size_t check_codes(std::span<const float> in, const Stored& s, const Log2Y& log2_y, const Slack& slack) {
   size_t close = 0, wrong = 0;
@@ -153,7 +154,8 @@ void check_restored(std::span<const float> in, const Stored& s) {
       const Real log_y = std::log2(std::fabs(static_cast<Real>(y)));
       const Real slack = (kLog + 3 * 0x1p-24L * std::fabs(log_y)) / alpha + kUnit / 2 + 0x1p-25L;
       const Real e = std::expm1(kLn2 * slack) + kPower, x = std::exp2(log_y / alpha + mu);
-      // Where fp32 ends, its largest or smallest number stands: what was not stored as zero is none.
+      // Where fp32 ends, its largest or smallest number stands: what was not stored as zero is
+      // none.
       const Real most = std::clamp<Real>(x * (1 + e), 0x1p-149L, FLT_MAX);
       const Real least = std::clamp<Real>(x * (1 - e), 0x1p-149L, FLT_MAX);
       right = right && std::isfinite(out[i]) && std::fabs(out[i]) <= most + 0x1p-150L &&
@@ -231,14 +233,15 @@ TEST(S2fp8, BringsTheLargestTo2To15AndTheMeanTo1) {
   // The header: an error of one e5m2 rounding, 1/alpha-th of it in the exponent.
   const std::vector<float> out = restored(s);
   for (size_t i = 0; i < in.size(); ++i) {
-    if (std::fabs(e5m2_value(s.codes[i])) <= 0x1p-14f) continue;  // subnormal, or rounded up from there
+    // Subnormal, or rounded up from there.
+    if (std::fabs(e5m2_value(s.codes[i])) <= 0x1p-14f) continue;
     EXPECT_LE(std::fabs(log_of(out[i]) - log_of(in[i])), std::log2(1.125L) / s.stats.alpha + 1e-5L);
   }
 }
 
-// m = mu: alpha 1, Y = 1, and x = 2^mu with mu as beta keeps it. The logarithm is off by L, beta by half a
-// unit in its last place from 4 on (below, units of 2^-22 fit in it), the power by 2^-23.5: a relative error
-// of ln 2 (L + ulp(beta) / 2) + 2^-23.5, at most 2^-17.9, and half of 2^-149.
+// m = mu: alpha 1, Y = 1, and x = 2^mu with mu as beta keeps it. The logarithm is off by L, beta by
+// half a unit in its last place from 4 on (below, units of 2^-22 fit in it), the power by 2^-23.5:
+// a relative error of ln 2 (L + ulp(beta) / 2) + 2^-23.5, at most 2^-17.9, and half of 2^-149.
 Real constant_bound(float x, float beta) {
   const Real half_ulp = std::fabs(beta) < 4 ? 0 : std::ldexp(1.0L, std::ilogb(beta) - 24);
   return std::fabs(x) * (std::expm1(kLn2 * (kLog + half_ulp)) + kPower) + 0x1p-150L;

@@ -24,7 +24,8 @@ CodecSpec make_spec(const FloatFormat& format, Overflow overflow) {
     spec.nan_code = spec.max_code + 1;
     spec.nan_quiet = 1u << (format.man - 1);
   } else {
-    // fn has one NaN, the code after the largest number; a format without NaN stores the largest number.
+    // fn has one NaN, the code after the largest number; a format without NaN stores the largest
+    // number.
     spec.nan_code = format.has_nan() ? spec.max_code + 1 : spec.max_code;
   }
   if (format.specials == Specials::ieee) {

@@ -1,6 +1,6 @@
-// The scalar codec: one fp32 number to one code and back, for every format, mode and edge. This is the
-// definition of correct. Every faster path, on CPU or GPU, must give the same bits and is tested against it.
-// Host and device compile this source.
+// The scalar codec: one fp32 number to one code and back, for every format, mode and edge. This is
+// the definition of correct. Every faster path, on CPU or GPU, must give the same bits and is
+// tested against it. Host and device compile this source.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +11,26 @@
 
 namespace ulp {
 
-// A format worked out into the numbers that the bit logic uses. Trivially copyable, so a GPU kernel takes
-// it by value.
+// A format worked out into the numbers that the bit logic uses. Trivially copyable, so a GPU kernel
+// takes it by value.
 struct CodecSpec {
   int32_t man;         // mantissa bits of a code
   int32_t emin;        // exponent of the smallest normal number
   int32_t sign_shift;  // position of the sign bit
   uint32_t max_code;   // magnitude code of the largest finite number; above it are specials
   uint32_t over_code;  // magnitude code that an overflow is written as
-  // NaN: the code is ((payload >> (23 - man)) & nan_keep) | nan_code, or nan_quiet on top where no payload
-  // bit is left, so that it does not read as infinity.
+  // NaN: the code is ((payload >> (23 - man)) & nan_keep) | nan_code, or nan_quiet on top where no
+  // payload bit is left, so that it does not read as infinity.
   uint32_t nan_keep, nan_code, nan_quiet;
-  // Decoding a special code c gives the fp32 pattern ((c << (23 - man)) & special_keep) | special_code.
+  // Decoding a special code c gives the fp32 pattern ((c << (23 - man)) & special_keep) |
+  // special_code.
   uint32_t special_keep, special_code;
 
   bool operator==(const CodecSpec&) const = default;
 };
 
-// Throws Error if the format is not valid, or `overflow` asks for an infinity that it does not have.
+// Throws Error if the format is not valid, or `overflow` asks for an infinity that it does not
+// have.
 CodecSpec make_spec(const FloatFormat& format, Overflow overflow);
 
 enum class RangeEvent : uint8_t { none, overflow, underflow, nan };
@@ -38,8 +40,9 @@ struct Encoded {
   RangeEvent event;
 };
 
-// |x| written as `units` times the spacing of codes at |x|, plus a fraction of that spacing in 2^-32nds,
-// rounded down; `binade` is 0 in the subnormal range and the lowest normal binade, 1 in the next, and so on.
+// |x| written as `units` times the spacing of codes at |x|, plus a fraction of that spacing in
+// 2^-32nds, rounded down; `binade` is 0 in the subnormal range and the lowest normal binade, 1 in
+// the next, and so on.
 struct Position {
   uint32_t units;
   uint32_t fraction;
@@ -47,12 +50,13 @@ struct Position {
 };
 
 ULP_HD constexpr Position locate(const CodecSpec& spec, uint32_t magnitude) {
-  // |x| = significand * 2^(exponent - 23). An fp32 subnormal has the exponent of field 1 and no leading one.
+  // |x| = significand * 2^(exponent - 23). An fp32 subnormal has the exponent of field 1 and no
+  // leading one.
   const uint32_t field = magnitude >> 23;
   const uint32_t significand = field == 0 ? magnitude : (magnitude & 0x7FFFFFu) | 0x800000u;
   const int exponent = (field == 0 ? 1 : static_cast<int>(field)) - 127;
-  // The binade of |x|. For an fp32 subnormal it lies below `exponent`; converting the significand to fp32,
-  // which is exact, finds its leading bit.
+  // The binade of |x|. For an fp32 subnormal it lies below `exponent`; converting the significand
+  // to fp32, which is exact, finds its leading bit.
   int top = exponent;
   if (field == 0) {
     const uint32_t leading = float_bits(static_cast<float>(significand)) >> 23;
@@ -76,8 +80,8 @@ ULP_HD constexpr bool rounds_up(Round mode, const Position& p, uint32_t random) 
   constexpr uint32_t half = 0x80000000u;
   switch (mode) {
     case Round::nearest_even:
-      // `units` is the significand as an integer. With m = 0 a normal number has units = 1, odd, so a tie
-      // between two powers of two goes to the larger one.
+      // `units` is the significand as an integer. With m = 0 a normal number has units = 1, odd, so
+      // a tie between two powers of two goes to the larger one.
       return p.fraction > half || (p.fraction == half && (p.units & 1u) != 0);
     case Round::nearest_away:
       return p.fraction >= half;
@@ -102,9 +106,9 @@ ULP_HD constexpr Encoded encode_scalar(const CodecSpec& spec, Round mode, uint32
   if (magnitude > 0x7F800000u) return {encode_nan(spec, magnitude) | sign, RangeEvent::nan};
   if (magnitude == 0x7F800000u) return {spec.over_code | sign, RangeEvent::overflow};
   const Position p = locate(spec, magnitude);
-  // Codes are consecutive integers along the magnitude axis: each binade adds 2^man to the units, and a
-  // carry out of the significand lands on the next exponent by itself. With the exponent unbounded this
-  // code may pass the largest one: that is overflow.
+  // Codes are consecutive integers along the magnitude axis: each binade adds 2^man to the units,
+  // and a carry out of the significand lands on the next exponent by itself. With the exponent
+  // unbounded this code may pass the largest one: that is overflow.
   const uint32_t code = (p.binade << spec.man) + p.units + static_cast<uint32_t>(rounds_up(mode, p, random));
   if (code > spec.max_code) return {spec.over_code | sign, RangeEvent::overflow};
   if (code == 0 && magnitude != 0) return {sign, RangeEvent::underflow};

@@ -1,6 +1,6 @@
-// Scaled storage against a reference in double, worked out from the words of scaled.h: the smallest power of
-// two with which the block's largest number does not overflow, and one rounding of x on the element format's
-// grid moved by it.
+// Scaled storage against a reference in double, worked out from the words of scaled.h: the smallest
+// power of two with which the block's largest number does not overflow, and one rounding of x on
+// the element format's grid moved by it.
 #include "ulp/numeric/scaled.h"
 
 #include <gtest/gtest.h>
@@ -69,9 +69,9 @@ Rounded round_moved(const FloatFormat& f, int k, const Rounding& rounding, doubl
 
 int highest_exponent(const FloatFormat& f) { return 127 - f.emax(); }
 
-// The smallest normal scale with which amax cannot overflow, found by trying them all; or the highest that
-// decodes within fp32.
-// The scale is a normal fp32 number, and the smallest code under it no less than fp32's smallest number.
+// The smallest normal scale with which amax cannot overflow, found by trying them all; or the
+// highest that decodes within fp32. The scale is a normal fp32 number, and the smallest code under
+// it no less than fp32's smallest number.
 int lowest_exponent(const FloatFormat& f) { return std::max(-126, -149 - std::ilogb(smallest_positive(f))); }
 
 int reference_exponent(const FloatFormat& f, Round mode, double amax) {
@@ -156,7 +156,8 @@ std::vector<Overflow> overflows(const FloatFormat& f) {
 }
 
 TEST(Scaled, FindsTheScaleOfEveryExponent) {
-  // The significands around the largest number of every format: what fits, what rounds down, what does not.
+  // The significands around the largest number of every format: what fits, what rounds down, what
+  // does not.
   for (const char* name : kElements) {
     const FloatFormat f = parse_format(name);
     const CodecSpec spec = make_spec(f, Overflow::saturate);
@@ -248,7 +249,8 @@ TEST(Scaled, KeepsSpecialsApart) {
 }
 
 TEST(Scaled, CountsAnUnderflowThatTheScaleAloneCauses) {
-  // 2^-149 over a scale of 2^119 is zero in fp32 already, before any code: still a number written as zero.
+  // 2^-149 over a scale of 2^119 is zero in fp32 already, before any code: still a number written
+  // as zero.
   const Scaled scaled = make_scaled(parse_format("e4m3"));
   const std::vector<float> in = {FLT_MAX, 0x1p-149f, -0x1p-149f};
   const Stored s = store(scaled, {}, in);
@@ -369,7 +371,8 @@ TEST(Scaled, RefusesDamagedScales) {
   }
 }
 
-// Only zero is written as zero; what is too small for the block is the smallest code, and no underflow.
+// Only zero is written as zero; what is too small for the block is the smallest code, and no
+// underflow.
 TEST(Scaled, NonzeroKeepsWhatIsNotZero) {
   const Scaled plain = make_scaled(parse_format("e5m2")), nonzero = make_scaled(parse_format("e5m2"), true);
   std::vector<float> in(300, 0.0f);

@@ -58,8 +58,8 @@ void check_sizes(const Split& split, size_t n, size_t high, size_t words) {
   }
 }
 
-// The loops over a run, with the high part's type and the kind of split known, so that they vectorise.
-// Bytes may alias anything: the compiler must be told that they do not.
+// The loops over a run, with the high part's type and the kind of split known, so that they
+// vectorise. Bytes may alias anything: the compiler must be told that they do not.
 template <typename High, bool stochastic>
 void split_run(const CodecSpec& wide, int extra, const uint32_t* __restrict random, size_t n,
                uint32_t* __restrict codes, uint8_t* __restrict high) {

@@ -1,7 +1,7 @@
 // Split storage against a reference in double, worked out from the words of split.h.
 //
-// Why double is exact here: an fp32 number has 24 significant bits and a spacing is a power of two, so every
-// quotient by a spacing, its floor, its fraction and fraction * 2^32 are exact.
+// Why double is exact here: an fp32 number has 24 significant bits and a spacing is a power of two,
+// so every quotient by a spacing, its floor, its fraction and fraction * 2^32 are exact.
 #include "ulp/numeric/split.h"
 
 #include <gtest/gtest.h>
@@ -65,7 +65,8 @@ Expected reference(const Split& split, Overflow overflow, float x, uint32_t rand
   };
   const double fine = spacing(magnitude, f.man + n);
   const double units = magnitude / fine, below = std::floor(units), fraction = units - below;
-  // With no mantissa bit at all the significands on both sides of a tie are 1: up, except from zero.
+  // With no mantissa bit at all the significands on both sides of a tie are 1: up, except from
+  // zero.
   const bool tie_up = f.man + n == 0 ? below > 0 : std::fmod(below, 2) == 1;
   const double wide = (below + (fraction > 0.5 || (fraction == 0.5 && tie_up) ? 1 : 0)) * fine;
   if (wide > max_wide) return over;
@@ -126,8 +127,8 @@ uint32_t side_of(const Split& split, const Stored& s, size_t i) {
   return side;
 }
 
-// Borders between high codes, between wide codes, and a step of fp32 to either side; both signs; every
-// special there is; random patterns. An odd number of them.
+// Borders between high codes, between wide codes, and a step of fp32 to either side; both signs;
+// every special there is; random patterns. An odd number of them.
 std::vector<float> hard_inputs(const Split& split) {
   const FloatFormat& f = split.high;
   std::vector<float> in;
@@ -207,7 +208,8 @@ TEST(Split, EqualsTheReferenceForEveryFormatAndWidth) {
     if (split.high.has_inf()) check_all(split, Overflow::infinity, in, (uint64_t{1} << 40) + 3);
     ++splits;
   });
-  // Widths: bf16 17, fp16 14, the three 8-bit ones and ieee 17, fp(6,9,0) 15, fp(4,3,130) 11, fp(7,0,0) 17.
+  // Widths: bf16 17, fp16 14, the three 8-bit ones and ieee 17, fp(6,9,0) 15, fp(4,3,130) 11,
+  // fp(7,0,0) 17.
   EXPECT_EQ(splits, 2 * (17 + 14 + 17 + 17 + 17 + 15 + (149 - 136 - 3 + 1) + 17 + 17));
 }
 
@@ -403,7 +405,8 @@ RC_GTEST_PROP(SplitProperty, RestoresTheNearestWideNumberFromAnyPartOfATensor, (
   RC_ASSERT(!testing::Test::HasFailure());
 }
 
-// A part that starts at a word of extra bits is what the whole has there, its random words included.
+// A part that starts at a word of extra bits is what the whole has there, its random words
+// included.
 TEST(Split, PartsAreThoseOfTheWhole) {
   std::vector<float> in(5000);
   for (size_t i = 0; i < in.size(); ++i) in[i] = std::sin(static_cast<float>(i)) * static_cast<float>(i % 97);

@@ -23,8 +23,8 @@ struct EncodeStats {
   bool operator==(const EncodeStats&) const = default;
 };
 
-// Inputs by exponent, on request. bin[k] counts the non-zero finite inputs with floor(log2|x|) = k - 149,
-// fp32 subnormals resolved.
+// Inputs by exponent, on request. bin[k] counts the non-zero finite inputs with floor(log2|x|) = k
+// - 149, fp32 subnormals resolved.
 struct ExponentHistogram {
   static constexpr int kLowest = -149, kHighest = 127;
   std::array<uint64_t, kHighest - kLowest + 1> bin{};

@@ -1,8 +1,9 @@
-// What a tensor is stored as: plain codes, or one of the storages that keep something beside the codes. The
-// one place where all of them have a name, a size, a way in and a way out.
+// What a tensor is stored as: plain codes, or one of the storages that keep something beside the
+// codes. The one place where all of them have a name, a size, a way in and a way out.
 //
 //   fp16, e4m3, fp(4,3,4) ...    Plain: codes
-//   bf16+8, fp16+13sr ...        Split: high parts; beside them the extra bits (`sr`: stochastic high part)
+//   bf16+8, fp16+13sr ...        Split: high parts; beside them the extra bits (`sr`: stochastic
+//                                high part)
 //   s2fp8                        S2fp8: e5m2 codes; beside them alpha and beta
 //   scaled(e4m3) ...             Scaled: 8-bit codes; beside them a scale per block of 256
 //   scaled(e5m2,nonzero) ...     the same, where what is not zero does not become zero
@@ -50,8 +51,8 @@ StorageSize storage_size(const Storage& storage, size_t n);
 // nearest-even, S2fp8 saturates, and infinity needs a format that has one.
 void check_rounding(const Storage& storage, const Rounding& rounding);
 
-// Write and read n elements, of which the first is element `first` of its tensor; see codec.h, split.h, scaled.h and
-// s2fp8.h. S2fp8 takes a whole tensor at once.
+// Write and read n elements, of which the first is element `first` of its tensor; see codec.h,
+// split.h, scaled.h and s2fp8.h. S2fp8 takes a whole tensor at once.
 EncodeStats encode(const Storage& storage, const Rounding& rounding, std::span<const float> in,
                    std::span<uint8_t> codes, std::span<uint32_t> side, uint64_t first = 0,
                    ExponentHistogram* histogram = nullptr);

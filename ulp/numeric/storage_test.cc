@@ -1,5 +1,5 @@
-// The variant over all storages: names, sizes, refusals; and what all of them share: packing, the histogram,
-// and the measure of quality.
+// The variant over all storages: names, sizes, refusals; and what all of them share: packing, the
+// histogram, and the measure of quality.
 #include "ulp/numeric/storage.h"
 
 #include <gtest/gtest.h>
@@ -181,7 +181,8 @@ TEST(Storage, TakesTheBytesItSays) {
 const char* const kNames[] = {"fp32",   "fp16",      "e4m3",        "fp(3,2,0)",    "s2fp8",
                               "e5m2+8", "bf16+16sr", "fp(4,3,4)+5", "scaled(e4m3)", "scaled(e5m2)"};
 
-// Exactly as much as the storage asks for, each in a heap block of its own: a sanitizer sees a step past it.
+// Exactly as much as the storage asks for, each in a heap block of its own: a sanitizer sees a step
+// past it.
 struct Exact {
   Exact(const Storage& storage, size_t n)
       : size(storage_size(storage, n)),
@@ -421,7 +422,8 @@ TEST(Bitpack, RoundTripsEveryWidthAndLength) {
           ASSERT_EQ(space[8 + bit / 8] >> (bit % 8) & 1u, want)
               << bits << " bits, " << n << " codes, bit " << bit;
         }
-        // The packed bytes at the end of a block of just that size: a sanitizer sees a read past them.
+        // The packed bytes at the end of a block of just that size: a sanitizer sees a read past
+        // them.
         const std::unique_ptr<uint8_t[]> exact(new uint8_t[bytes]);
         std::copy_n(space.begin() + 8, bytes, exact.get());
         const std::unique_ptr<uint32_t[]> back(new uint32_t[n]);

@@ -1,5 +1,6 @@
-// exp and log in double, to about 2^-42 of themselves, by the steps of ulp/numeric/math.h: what sums of exponentials
-// are made with, so that they are rounded to fp32 once. The same bits in any vectorised loop.
+// exp and log in double, to about 2^-42 of themselves, by the steps of ulp/numeric/math.h: what
+// sums of exponentials are made with, so that they are rounded to fp32 once. The same bits in any
+// vectorised loop.
 #pragma once
 
 #include "ulp/numeric/math.h"

@@ -1,11 +1,13 @@
 // Adam (Kingma and Ba) and AdamW (Loshchilov and Hutter), as PyTorch has them:
 //   m = beta1 * m + (1 - beta1) * g      v = beta2 * v + (1 - beta2) * g^2      (both start at 0)
 //   w -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
-// Adam adds weight_decay * w to the gradient. AdamW leaves the gradient alone and takes lr * weight_decay * w
-// off the weight; that and the step are added first, so that the weight is rounded once. What is guaranteed of
-// bits and NaN stands in update.h; square roots are IEEE's, correctly rounded.
+// Adam adds weight_decay * w to the gradient. AdamW leaves the gradient alone and takes lr *
+// weight_decay * w off the weight; that and the step are added first, so that the weight is rounded
+// once. What is guaranteed of bits and NaN stands in update.h; square roots are IEEE's, correctly
+// rounded.
 //
-// In narrow arithmetic the step is computed in the order of the formulas, as algorithms 4 and 5 of the BF16 paper have
+// In narrow arithmetic the step is computed in the order of the formulas, as algorithms 4 and 5 of
+// the BF16 paper have
 // it:  lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps).
 #pragma once
 
@@ -17,8 +19,8 @@
 
 namespace ulp {
 
-// The moments, and the step that they give. 1 - beta is kept beside beta: worked out in fp32 it would lose up to
-// ten bits where beta is near 1.
+// The moments, and the step that they give. 1 - beta is kept beside beta: worked out in fp32 it
+// would lose up to ten bits where beta is near 1.
 struct AdamMoments {
   float beta1 = 0.9f, rest1 = 0.1f;
   float beta2 = 0.999f, rest2 = 0.001f;

@@ -1,6 +1,7 @@
-// What optimizers ask of an arithmetic (update.h) beside the rounding of results. One that names itself kUnsettled computes
-// as Wide does, for those who look at all results and do a step again by Wide where one is not ordinary: it need not settle
-// NaN, and has divisions, square roots and limits of its own, which are right for ordinary numbers.
+// What optimizers ask of an arithmetic (update.h) beside the rounding of results. One that names
+// itself kUnsettled computes as Wide does, for those who look at all results and do a step again by
+// Wide where one is not ordinary: it need not settle NaN, and has divisions, square roots and
+// limits of its own, which are right for ordinary numbers.
 #pragma once
 
 #include <cmath>

@@ -2,8 +2,9 @@
 //   u = sign(beta1 * m + (1 - beta1) * g)
 //   m = beta2 * m + (1 - beta2) * g      (m starts at 0)
 //   w -= lr * u + lr * weight_decay * w
-// The sign of zero is zero, that of NaN is NaN. Every update has the size of the learning rate, so rates are three to ten
-// times smaller than Adam's. What is guaranteed of bits and NaN stands in update.h.
+// The sign of zero is zero, that of NaN is NaN. Every update has the size of the learning rate, so
+// rates are three to ten times smaller than Adam's. What is guaranteed of bits and NaN stands in
+// update.h.
 #pragma once
 
 #include "ulp/base/device.h"

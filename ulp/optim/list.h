@@ -1,5 +1,6 @@
-// The optimizers there are. Everything else (names, defaults, checks, checkpoints, CPU and CUDA kernels, tests) goes through
-// this list: a new optimizer is a header with a struct, and an entry here.
+// The optimizers there are. Everything else (names, defaults, checks, checkpoints, CPU and CUDA
+// kernels, tests) goes through this list: a new optimizer is a header with a struct, and an entry
+// here.
 #pragma once
 
 #include <cstddef>

@@ -121,7 +121,8 @@ TEST(Optimizer, AMachineWithoutOtherNumbersTakesTheNearest) {
   using enum OptimizerKind;
   std::vector<std::string> changed;
   const OptimizerConfig adam_config{.kind = adamw, .lr = 1e-3, .weight_decay = 0.01};
-  // 0.999 would be 1 in bf16, and the moments would never forget: the number below it. 1e-8 is there.
+  // 0.999 would be 1 in bf16, and the moments would never forget: the number below it. 1e-8 is
+  // there.
   const OptimizerConfig bf16 = representable(adam_config, parse_format("bf16"), &changed);
   EXPECT_EQ(bf16.beta2, 0.99609375);
   EXPECT_EQ(bf16.beta1, 0.8984375);

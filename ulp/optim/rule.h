@@ -1,16 +1,19 @@
-// How what an optimizer takes off a weight is written back: the update rule. It owns the stored weight, knows no
-// optimizer, and works with all of them.
+// How what an optimizer takes off a weight is written back: the update rule. It owns the stored
+// weight, knows no optimizer, and works with all of them.
 //
 //   master             fp32 weights
 //   plain              narrow weights, rounded to nearest: updates below half a unit are lost
 //   stochastic         narrow weights, rounded up or down at random so that the mean is right
-//   kahan              narrow weights, and beside each what rounding has cost it so far, in the same format
+//   kahan              narrow weights, and beside each what rounding has cost it so far, in the
+//                      same format
 //   stochastic+kahan   both: the sum is rounded at random, and what that cost is kept
-//   extra:N            narrow weights with N more bits beside them (split.h), which only the update reads where products
-//                      read the narrow format
-//   extra:N:sr         the same with the narrow part rounded at random; one more bit restores the exact value
+//   extra:N            narrow weights with N more bits beside them (split.h), which only the update
+//                      reads where products read the narrow format
+//   extra:N:sr         the same with the narrow part rounded at random; one more bit restores the
+//                      exact value
 //
-// Terms: what is stored is the weight's format; what products read of it, its operand, may be narrower.
+// Terms: what is stored is the weight's format; what products read of it, its operand, may be
+// narrower.
 #pragma once
 
 #include <cstdint>
@@ -46,8 +49,8 @@ std::string update_rule_forms();
 // All rules, those with a number by a few of them: for tables, benchmarks and tests.
 std::vector<UpdateRule> update_rules();
 
-// What a weight is stored as under the rule where `weight` is its format; for master that must be fp32. Throws an Error
-// where they do not go together, which says what would.
+// What a weight is stored as under the rule where `weight` is its format; for master that must be
+// fp32. Throws an Error where they do not go together, which says what would.
 Storage stored_weight(const UpdateRule& rule, const Storage& weight);
 
 // The new weight, before it is rounded into its storage, of the rules without compensation.
@@ -60,8 +63,9 @@ ULP_HD constexpr float master_step(const Rule& optimizer, const UpdateScalars& s
   return direct_update(weight, optimizer.decrease(s, weight, grad, state));
 }
 
-// Kahan's sum, Algorithm 1 of the BF16 paper: every operation is rounded to the weight's format by `near`, but the sum
-// itself, which is the new weight, by `sum`. A weight that does not move leaves its update in the compensation.
+// Kahan's sum, Algorithm 1 of the BF16 paper: every operation is rounded to the weight's format by
+// `near`, but the sum itself, which is the new weight, by `sum`. A weight that does not move leaves
+// its update in the compensation.
 struct Compensated {
   float weight, compensation;
 };
@@ -81,8 +85,8 @@ ULP_HD constexpr Compensated kahan_update(float weight, float decrease, float co
   return {settle_nan(made.weight), settle_nan(made.compensation)};
 }
 
-// How many updates there were that were not zero, and how many of them changed nothing that is stored, neither the
-// weight nor its compensation: lost to rounding.
+// How many updates there were that were not zero, and how many of them changed nothing that is
+// stored, neither the weight nor its compensation: lost to rounding.
 struct UpdateCounts {
   uint64_t updates = 0, cancelled = 0;
 

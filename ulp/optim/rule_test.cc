@@ -58,7 +58,8 @@ TEST(UpdateRule, SaysWhatAWeightIsStoredAs) {
   EXPECT_NE(stored("plain", "s2fp8").find("plain format"), std::string::npos);
 }
 
-// A thousand updates, each far below half a unit: nearest rounding keeps none of them, the compensated sum all.
+// A thousand updates, each far below half a unit: nearest rounding keeps none of them, the
+// compensated sum all.
 TEST(Kahan, KeepsWhatRoundingWouldLose) {
   const Nearest near = make_nearest(parse_format("bf16"));
   float plain = 1, weight = 1, compensation = 0;

@@ -71,7 +71,8 @@ double parse_floor(std::string_view text, std::string_view part) {
   return *floor;
 }
 
-// The factor on the base rate without a warm-up; `progress` goes from 0 to 1 over the steps after it.
+// The factor on the base rate without a warm-up; `progress` goes from 0 to 1 over the steps after
+// it.
 double factor_of(const Schedule& s, uint64_t epoch, double progress) {
   switch (s.kind) {
     case ScheduleKind::constant:

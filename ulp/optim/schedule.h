@@ -1,16 +1,17 @@
-// How the learning rate moves during a run: a value, parsed from text and printed back, and a pure function of
-// the step, so that a resumed run goes on exactly. All numbers are counts or factors on the base rate.
+// How the learning rate moves during a run: a value, parsed from text and printed back, and a pure
+// function of the step, so that a resumed run goes on exactly. All numbers are counts or factors on
+// the base rate.
 //
 //   constant                  the base rate
 //   step:EVERY:FACTOR         times FACTOR after each EVERY epochs
-//   multi-step:E1,E2,..:FACTOR   times FACTOR at the start of epochs E1, E2, .. (the first epoch is 0)
+//   multi-step:E1,E2,..:FACTOR   times FACTOR at the start of epochs E1, E2, .., counted from 0
 //   cosine[:FLOOR]            half a wave from the base rate to FLOOR times it (0 unless told)
 //   linear[:FLOOR]            a straight line between the same
 //
-// Before any of them there may be a warm-up of W steps: W rates between START times the base rate and the base
-// rate, evenly spaced and without the ends, so that no step is wasted on a rate of 0. Cosine and linear then use
-// the steps that are left; step and multi-step count epochs from the start of the run, and what falls into the
-// warm-up shows after it. As text:
+// Before any of them there may be a warm-up of W steps: W rates between START times the base rate
+// and the base rate, evenly spaced and without the ends, so that no step is wasted on a rate of 0.
+// Cosine and linear then use the steps that are left; step and multi-step count epochs from the
+// start of the run, and what falls into the warm-up shows after it. As text:
 //   STEPS[:START] or EPOCHSe[:START], such as 500, 5e, 0.5e, 5e:0.1; START is 0 unless told
 // A trailing e always means epochs; 1e3 is a thousand steps.
 #pragma once
@@ -53,8 +54,8 @@ Warmup parse_warmup(std::string_view text);
 std::string schedule_text(const Schedule& schedule);
 std::string warmup_text(const Warmup& warmup);
 
-// The learning rate of step `step`, numbered from 0, of a run of `total_steps`; steps past the end have the rate
-// of the end. Throws Error if an epoch has no steps.
+// The learning rate of step `step`, numbered from 0, of a run of `total_steps`; steps past the end
+// have the rate of the end. Throws Error if an epoch has no steps.
 double rate(const Schedule& schedule, double base_lr, uint64_t step, uint64_t steps_per_epoch,
             uint64_t total_steps);
 

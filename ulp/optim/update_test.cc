@@ -1,5 +1,6 @@
-// The mathematics of the optimizers: against textbooks in double over many steps, in closed form over few, on
-// gradients that are no numbers, and bit by bit in loops that the compiler makes vector code of.
+// The mathematics of the optimizers: against textbooks in double over many steps, in closed form
+// over few, on gradients that are no numbers, and bit by bit in loops that the compiler makes
+// vector code of.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -91,8 +92,8 @@ TEST(Update, ThousandStepsFollowTheTextbook) {
         w = step_of(optimizer, s, w, raw, state);
         book.step(c, lr, std::clamp(static_cast<double>(raw) * kScale, -kClip, kClip));
       }
-      // Each step rounds the weight by at most 2^-24 of it, and its own change, whose sum is a few units, by
-      // some times 2^-24.
+      // Each step rounds the weight by at most 2^-24 of it, and its own change, whose sum is a few
+      // units, by some times 2^-24.
       worst = std::fmax(worst, std::fabs(w - book.w));
     }
     EXPECT_LT(worst, kSteps * 0x1p-24) << optimizer_name(c.kind) << " " << c.lr << " " << c.weight_decay;
@@ -216,7 +217,8 @@ TEST(Update, NanInAnyPlaceGivesTheOneNan) {
   }
 }
 
-// A loop over arrays, which the compiler may vectorise, against a call for each element that it may not.
+// A loop over arrays, which the compiler may vectorise, against a call for each element that it may
+// not.
 struct Arrays {
   std::vector<float> weight, grad, first, second;
 
@@ -307,7 +309,8 @@ TEST(Update, AdagradFollowsTheTextbook) {
       worst = std::fmax(worst, std::fabs(w - book));
       EXPECT_NEAR(state[0], sum, 1e-4 * sum);
     }
-    // As above: a thousand roundings of the weight and of its changes, the first of which are as large as the rate.
+    // As above: a thousand roundings of the weight and of its changes, the first of which are as
+    // large as the rate.
     EXPECT_LT(worst, 1000 * 0x1p-24) << decay;
     EXPECT_GT(worst, 0);
   }
@@ -409,8 +412,9 @@ TEST(Update, NarrowArithmeticRoundsEveryOperation) {
   }
 }
 
-// bf16 and 16 extra bits are fp32: whatever the optimizer, ten thousand steps end at the same bits. And a high part that
-// was rounded at random is put right by its extra bit: the weight is the one without.
+// bf16 and 16 extra bits are fp32: whatever the optimizer, ten thousand steps end at the same bits.
+// And a high part that was rounded at random is put right by its extra bit: the weight is the one
+// without.
 TEST(Update, ExtraBitsFollowTheirMaster) {
   constexpr size_t kCount = 37;
   std::vector<OptimizerConfig> configs(std::begin(kConfigs), std::end(kConfigs));

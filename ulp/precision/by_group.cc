@@ -1,5 +1,5 @@
-// Policies that demote whole groups in an order of their own. The paper's Algorithm 1, with the orders of its ablations,
-// and with the order by what pilot steps measured.
+// Policies that demote whole groups in an order of their own. The paper's Algorithm 1, with the
+// orders of its ablations, and with the order by what pilot steps measured.
 #include <algorithm>
 #include <numeric>
 #include <vector>

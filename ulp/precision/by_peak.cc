@@ -1,6 +1,6 @@
-// peak:BYTES. The aggregate that the papers count holds every tensor of a step; a step needs memory only for those that
-// are alive together. So groups are demoted by what they free at the moment when most is in use, which moves as they
-// shrink.
+// peak:BYTES. The aggregate that the papers count holds every tensor of a step; a step needs memory
+// only for those that are alive together. So groups are demoted by what they free at the moment
+// when most is in use, which moves as they shrink.
 #include <algorithm>
 #include <vector>
 

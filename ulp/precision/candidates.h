@@ -1,8 +1,9 @@
-// The two formats that a policy chooses between, for each kind of counted tensor: the C(t, hi) and C(t, lo)
-// of the precision-assignment paper. A value; every one made here has no low format wider than its high one.
+// The two formats that a policy chooses between, for each kind of counted tensor: the C(t, hi) and
+// C(t, lo) of the precision-assignment paper. A value; every one made here has no low format wider
+// than its high one.
 //
-// Weight gradients have one format for both unless a second is named: the paper's experiments keep them high
-// under every assignment.
+// Weight gradients have one format for both unless a second is named: the paper's experiments keep
+// them high under every assignment.
 #pragma once
 
 #include <string_view>
@@ -33,15 +34,15 @@ struct Candidates {
 //   fp8      bf16        e4m3                        e5m2                        high
 //   s2fp8    bf16        s2fp8                       s2fp8                       high
 //
-// `hi` is the high format of all kinds, `lo` the low one of activations and weights, `lo_grad` that of their
-// gradients. `weight_grad` is the one format of weight gradients, or HI/LO for two.
-// Throws an Error for names that are none and for a low format wider than its high one.
+// `hi` is the high format of all kinds, `lo` the low one of activations and weights, `lo_grad` that
+// of their gradients. `weight_grad` is the one format of weight gradients, or HI/LO for two. Throws
+// an Error for names that are none and for a low format wider than its high one.
 Candidates make_candidates(std::string_view preset = "hfp8", std::string_view hi = {},
                            std::string_view lo = {}, std::string_view lo_grad = {},
                            std::string_view weight_grad = {});
 
-// Bits that an element takes, with its share of scales and extra bits; what a whole tensor has once (S2FP8's
-// two words) is left out. Wider and narrower mean this.
+// Bits that an element takes, with its share of scales and extra bits; what a whole tensor has once
+// (S2FP8's two words) is left out. Wider and narrower mean this.
 double element_bits(const Storage& storage);
 
 }  // namespace ulp

@@ -1,5 +1,5 @@
-// The rules of counting and grouping on graphs small enough to do by hand. The papers' nets are compared with
-// the public code's figures in tests/assignment_golden_test.cc.
+// The rules of counting and grouping on graphs small enough to do by hand. The papers' nets are
+// compared with the public code's figures in tests/assignment_golden_test.cc.
 #include "ulp/precision/groups.h"
 
 #include <gtest/gtest.h>

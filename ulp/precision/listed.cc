@@ -1,6 +1,7 @@
-// list:FILE. The file is JSON as `ulp plan --save` writes it: an object with "tensors", from the name of each
-// counted tensor to its format, and "high", from those that are low to what promotion gives them; where that is missing,
-// the candidates say which are low. What stands beside it (model, width, input, classes) is read for messages alone.
+// list:FILE. The file is JSON as `ulp plan --save` writes it: an object with "tensors", from the
+// name of each counted tensor to its format, and "high", from those that are low to what promotion
+// gives them; where that is missing, the candidates say which are low. What stands beside it
+// (model, width, input, classes) is read for messages alone.
 #include <algorithm>
 #include <map>
 #include <optional>

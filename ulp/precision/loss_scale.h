@@ -1,15 +1,18 @@
-// Loss scaling (mixed-precision training, section 3.2): the loss is multiplied by a factor so that gradients do not
-// flush to zero in narrow formats, and gradients are divided by it before anything else looks at them. Powers of two
-// change no other bit.
+// Loss scaling (mixed-precision training, section 3.2): the loss is multiplied by a factor so that
+// gradients do not flush to zero in narrow formats, and gradients are divided by it before anything
+// else looks at them. Powers of two change no other bit.
 //
 //   none                          1
 //   S                             a factor that stays, above 0
-//   auto                          a factor that stays, as large as the gradients of the first batches allow
-//   dynamic[:INIT[:GROWTH]]       starts at INIT (65536); a step whose gradients overflowed halves it; GROWTH steps in a
-//                                 row that count (0: as many as an epoch has) double it
+//   auto                          a factor that stays, as large as the gradients of the first
+//                                 batches allow
+//   dynamic[:INIT[:GROWTH]]       starts at INIT (65536); a step whose gradients overflowed halves
+//                                 it; GROWTH steps in a row that count (0: as many as an epoch has)
+//                                 double it
 //
-// With any but `none`, a step whose gradients overflowed does not count. The factor stays within kLowest and kHighest, so it is never zero or infinite. A run whose steps are all skipped would
-// go on for nothing: after kMaxSkips in a row `stuck` says so.
+// With any but `none`, a step whose gradients overflowed does not count. The factor stays within
+// kLowest and kHighest, so it is never zero or infinite. A run whose steps are all skipped would go
+// on for nothing: after kMaxSkips in a row `stuck` says so.
 #pragma once
 
 #include <cstdint>
@@ -31,16 +34,18 @@ struct LossScale {
 LossScale parse_loss_scale(std::string_view text);
 std::string loss_scale_text(const LossScale& scale);
 
-// What `auto` does. Tried out at a scale, the gradients had their largest magnitudes at 1/headroom of what their formats
-// hold at most, over all of them (below 1: they overflowed). Returns the scale to try next: the largest power of
-// two that leaves kMargin free, as far as this trial can tell. It is found when it is the one that was tried.
+// What `auto` does. Tried out at a scale, the gradients had their largest magnitudes at 1/headroom
+// of what their formats hold at most, over all of them (below 1: they overflowed). Returns the
+// scale to try next: the largest power of two that leaves kMargin free, as far as this trial can
+// tell. It is found when it is the one that was tried.
 double next_trial_scale(double tried, double headroom);
 
 class LossScaler {
  public:
   static constexpr double kLowest = 0x1p-24, kHighest = 0x1p24;
   static constexpr uint64_t kMaxSkips = 50;
-  static constexpr double kMargin = 8;  // of auto: gradients may grow so much before steps are skipped
+  // Of auto: gradients may grow so much before steps are skipped.
+  static constexpr double kMargin = 8;
 
   // What a checkpoint keeps.
   struct State {

@@ -49,8 +49,8 @@ TEST(LossScaler, AFactorThatStaysSkipsToo) {
   }
 }
 
-// Gradients whose largest magnitude is `amax` at scale 1, in a format that holds `most`; beyond it they saturate, and what
-// is seen of them is only that they were beyond.
+// Gradients whose largest magnitude is `amax` at scale 1, in a format that holds `most`; beyond it
+// they saturate, and what is seen of them is only that they were beyond.
 double found_scale(double amax, double most) {
   double scale = 65536;
   for (int trial = 0; trial < 16; ++trial) {

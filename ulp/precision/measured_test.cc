@@ -179,7 +179,8 @@ TEST_F(File, BadFilesAreRefused) {
              "(model 'lenet', width 2) has 1 groups, this model has 4");
 }
 
-// A step in which tensors are alive at two moments; the larger decides. Bits are counted as bytes, so that sums are easy.
+// A step in which tensors are alive at two moments; the larger decides. Bits are counted as bytes,
+// so that sums are easy.
 struct Moments {
   std::vector<std::set<std::string>> live;
   int asked = 0;

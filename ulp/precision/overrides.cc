@@ -35,7 +35,8 @@ bool matches(std::string_view pattern, std::string_view name) {
   return pattern == name;
 }
 
-// The tensors that may have been meant, nearest first. Of a pattern only as much of each name as it has itself is looked at.
+// The tensors that may have been meant, nearest first. Of a pattern only as much of each name as it
+// has itself is looked at.
 std::vector<std::string> nearest(std::string_view pattern, std::span<const CountedTensor> tensors) {
   constexpr size_t kShown = 3;
   const bool open = pattern.ends_with('*');

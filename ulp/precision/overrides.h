@@ -1,6 +1,7 @@
-// Formats that a user gives to single tensors, over whatever the policy chose: "NAME=FORMAT NAME=FORMAT ...", separated by
-// spaces, as --formats takes them and as the doctor proposes them. A name may end in '*' and then stands for all that
-// begin so, or begin with it and stand for all that end so.
+// Formats that a user gives to single tensors, over whatever the policy chose: "NAME=FORMAT
+// NAME=FORMAT ...", separated by spaces, as --formats takes them and as the doctor proposes them. A
+// name may end in '*' and then stands for all that begin so, or begin with it and stand for all
+// that end so.
 #pragma once
 
 #include <string>
@@ -21,8 +22,9 @@ struct FormatOverride {
 // Throws an Error for text that is no such list.
 std::vector<FormatOverride> parse_overrides(std::string_view text);
 
-// Later ones win. A tensor is then low where its format has fewer bits than the candidates' high one, and promotion gives
-// it that. Throws an Error for a name that no counted tensor has, which gives the nearest ones.
+// Later ones win. A tensor is then low where its format has fewer bits than the candidates' high
+// one, and promotion gives it that. Throws an Error for a name that no counted tensor has, which
+// gives the nearest ones.
 void apply_overrides(std::span<const FormatOverride> overrides, std::span<const CountedTensor> tensors,
                      const Candidates& candidates, Assignment& assignment);
 

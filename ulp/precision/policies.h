@@ -67,12 +67,12 @@ inline auto all_policies() {
                     fpu16_policy, list_policy,     sensitivity_policy, peak_policy};
 }
 
-// Names of the tensors that the first and the last matrix product read and write, with gradients, and of
-// inputs.
+// Names of the tensors that the first and the last matrix product read and write, with gradients,
+// and of inputs.
 std::set<std::string> end_tensors(const Graph& graph);
 
-// The counted tensors that `low` wants, and that have a low format, low; the others high. Ends are kept where
-// the options say so.
+// The counted tensors that `low` wants, and that have a low format, low; the others high. Ends are
+// kept where the options say so.
 Assignment assign_low(const Graph& graph, std::span<const CountedTensor> tensors,
                       const PolicyOptions& options, const std::function<bool(const CountedTensor&)>& low);
 

@@ -1,6 +1,6 @@
-// A policy chooses a precision assignment from a training graph alone. It is pure: the same graph, the same
-// answer, before and after reverse mode. Every policy but `fp32` names every counted tensor, those that are
-// never computed among them.
+// A policy chooses a precision assignment from a training graph alone. It is pure: the same graph,
+// the same answer, before and after reverse mode. Every policy but `fp32` names every counted
+// tensor, those that are never computed among them.
 //
 // Each has a row in the source that defines it, by_*.cc or listed.cc; policies.h lists them.
 //
@@ -8,26 +8,28 @@
 // (`ulp sensitivity` writes it) or comes with the options, and peak:BYTES at plans. They are pure functions of
 // that.
 //
-// Low and high are those of the candidates, whose weight gradients are usually high in any case. So size:R
-// can end with a ratio of low elements slightly below R, and below 1 at R = 1: the groups are measured, as in
-// the public code of the precision-assignment paper. Groups of one size are taken by number.
+// Low and high are those of the candidates, whose weight gradients are usually high in any case. So
+// size:R can end with a ratio of low elements slightly below R, and below 1 at R = 1: the groups
+// are measured, as in the public code of the precision-assignment paper. Groups of one size are
+// taken by number.
 //
-// The ends are the tensors that the first and the last matrix product read and write, parameters and
-// gradients among them, and the graph's inputs. `op` and `op-out` leave them high, as the paper does ("but
-// not the first/last one"), any other policy with keep_first_last. The choice of groups is not changed by
-// that.
+// The ends are the tensors that the first and the last matrix product read and write, parameters
+// and gradients among them, and the graph's inputs. `op` and `op-out` leave them high, as the paper
+// does ("but not the first/last one"), any other policy with keep_first_last. The choice of groups
+// is not changed by that.
 //
-// amp has candidates of its own, fp32 and the named format. As in the paper, activations, weights as products
-// read them and all their gradients take 16 bits, rounded once from fp32 sums; weights have fp32 master
-// copies. As in common practice, three things that cost next to nothing stay fp32, with their gradients:
-// log-softmax, losses, and parameters of normalisations.
+// amp has candidates of its own, fp32 and the named format. As in the paper, activations, weights
+// as products read them and all their gradients take 16 bits, rounded once from fp32 sums; weights
+// have fp32 master copies. As in common practice, three things that cost next to nothing stay fp32,
+// with their gradients: log-softmax, losses, and parameters of normalisations.
 //
-// fpu16 is the BF16 paper's 16-bit-FPU training, for any format: whoever runs it also keeps running statistics and
-// optimizer state in the format, and rounds each operation of an optimizer's step to it. What an operator writes is
-// rounded once; a normalisation or an activation function counts as one operator.
+// fpu16 is the BF16 paper's 16-bit-FPU training, for any format: whoever runs it also keeps running
+// statistics and optimizer state in the format, and rounds each operation of an optimizer's step to
+// it. What an operator writes is rounded once; a normalisation or an activation function counts as
+// one operator.
 //
-// In a file, low is what has fewer bits than the candidates' high format. It is the model's if its names are,
-// all of them and no others; batch size and width may differ.
+// In a file, low is what has fewer bits than the candidates' high format. It is the model's if its
+// names are, all of them and no others; batch size and width may differ.
 #pragma once
 
 #include <functional>
@@ -59,7 +61,8 @@ struct PolicyOptions {
   bool keep_first_last = false;
   // For peak:BYTES; whoever can plan gives it.
   std::function<PeakUse(const Assignment&)> peak = {};
-  // For sensitivity:R without a file: by group, the error in the gradient (ulp/run/sensitivity.h) when it alone is low.
+  // For sensitivity:R without a file: by group, the error in the gradient (ulp/run/sensitivity.h)
+  // when it alone is low.
   std::function<std::vector<double>()> sensitivities = {};
 };
 
@@ -67,7 +70,8 @@ struct PolicyOptions {
 // Throws an Error for any other text, which says what is wrong with it and lists the forms.
 std::unique_ptr<Policy> parse_policy(std::string_view text, const PolicyOptions& options = {});
 
-// The format of the text fpu16:FORMAT; none for other policies. Throws an Error for one that cannot be computed in.
+// The format of the text fpu16:FORMAT; none for other policies. Throws an Error for one that cannot
+// be computed in.
 std::optional<FloatFormat> fpu_format(std::string_view policy);
 
 // "fp32, uniform, ...", for help and messages.

@@ -1,5 +1,5 @@
-// The policies on graphs small enough to do by hand. The papers' nets are compared with the public code's
-// figures in tests/assignment_golden_test.cc.
+// The policies on graphs small enough to do by hand. The papers' nets are compared with the public
+// code's figures in tests/assignment_golden_test.cc.
 #include "ulp/precision/policy.h"
 
 #include <gtest/gtest.h>
@@ -162,8 +162,9 @@ TEST(Policy, TheFirstProductsOutputStaysHighEvenWhereAProductReadsIt) {
   Builder b(graph, Mode::training);
   TensorId x = linear(b, "a", input(b, "input", {2, 4}), {.out = 4, .bias = false});
   for (const char* name : {"b", "c", "d"}) x = linear(b, name, x, {.out = 4, .bias = false});
+  // c.out is what the last one reads.
   EXPECT_EQ(low_names(parse_policy("op")->assign(graph)),
-            (Names{"b.weight", "b.out", "b.out.grad", "c.weight"}));  // c.out is what the last one reads
+            (Names{"b.weight", "b.out", "b.out.grad", "c.weight"}));
   Graph single;
   Builder one(single, Mode::training);
   linear(one, "a", input(one, "input", {2, 4}), {.out = 4});
@@ -209,7 +210,8 @@ TEST(Policy, AFractionThatIsReachedExactlyIsReached) {
     for (int tenths = 0; tenths <= 10; ++tenths) {
       const auto chosen = parse_policy(fmt::format("{}:{}", name, tenths / 10.0))->assign(graph).low_groups;
       ASSERT_EQ(chosen.size(), static_cast<size_t>(tenths)) << name;
-      for (int i = 0; i < tenths; ++i) EXPECT_EQ(chosen[static_cast<size_t>(i)], i);  // ties by number
+      // Ties by number.
+      for (int i = 0; i < tenths; ++i) EXPECT_EQ(chosen[static_cast<size_t>(i)], i);
     }
   }
   EXPECT_EQ(parse_policy("size:0.3000001")->assign(graph).low_groups.size(), 4u);

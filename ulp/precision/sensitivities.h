@@ -1,10 +1,11 @@
-// What pilot steps measured of each group, as a file: `ulp sensitivity` writes it, sensitivity:R:FILE reads it.
+// What pilot steps measured of each group, as a file: `ulp sensitivity` writes it,
+// sensitivity:R:FILE reads it.
 //
 //   {"model": "lenet", "width": 1, "input": "1x28x28", "classes": 10, "candidates": "hfp8",
 //    "groups": [{"id": 0, "elements": 200704, "error": 1.3e-06}, ...]}
 //
-// Groups stand in the order of their numbers. An error is a number from 0 on, or "inf" where the gradient was not finite.
-// Only the errors decide; the rest is for people and for messages.
+// Groups stand in the order of their numbers. An error is a number from 0 on, or "inf" where the
+// gradient was not finite. Only the errors decide; the rest is for people and for messages.
 #pragma once
 
 #include <cstddef>

@@ -12,8 +12,8 @@
 namespace ulp {
 namespace {
 
-// From this size on a piece is a mapping of its own: it costs no resident memory before it is written, and giving it back
-// lowers the resident memory.
+// From this size on a piece is a mapping of its own: it costs no resident memory before it is
+// written, and giving it back lowers the resident memory.
 constexpr size_t kMapFrom = size_t{1} << 20;
 
 class Repeated : public Recording {

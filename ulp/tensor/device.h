@@ -1,5 +1,5 @@
-// Where tensors live, and how bytes and work get there. The engine knows no other way to them: what lies in the memory of a
-// device that is not the host is never read or written here.
+// Where tensors live, and how bytes and work get there. The engine knows no other way to them: what
+// lies in the memory of a device that is not the host is never read or written here.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,8 @@ class Device {
   // Its memory can be read and written here.
   virtual bool on_host() const = 0;
 
-  // Zeros, aligned to kMemoryAlignment. Throws an Error that says how many bytes are needed and how many there are.
+  // Zeros, aligned to kMemoryAlignment. Throws an Error that says how many bytes are needed and how
+  // many there are.
   virtual uint8_t* allocate(size_t bytes) = 0;
   virtual void release(uint8_t* data, size_t bytes) = 0;
   // How many bytes could be asked for now; a device that cannot tell says that all could.
@@ -45,14 +46,15 @@ class Device {
   virtual void download(void* to, const uint8_t* from, size_t bytes) = 0;
   virtual void copy(uint8_t* to, const uint8_t* from, size_t bytes) = 0;
 
-  // In the order of the stream; to be called within record(). A copy goes in any direction; on the host's side it is of
-  // staging memory.
+  // In the order of the stream; to be called within record(). A copy goes in any direction; on the
+  // host's side it is of staging memory.
   virtual void copy_async(void* to, const void* from, size_t bytes, Stream stream) = 0;
   virtual void clear_async(uint8_t* to, size_t bytes, Stream stream) = 0;  // zeros
 
-  // Within record(): a stream beside this one, whose work begins when what is in this one is done, and after what it was given before; a
-  // mark behind what a stream has been given; and that a stream goes on only when what is before a mark is done, as every mark must be
-  // waited for. A device that does one thing at a time has no other stream.
+  // Within record(): a stream beside this one, whose work begins when what is in this one is done,
+  // and after what it was given before; a mark behind what a stream has been given; and that a
+  // stream goes on only when what is before a mark is done, as every mark must be waited for. A
+  // device that does one thing at a time has no other stream.
   virtual Stream side_stream(Stream stream) { return stream; }
   virtual std::shared_ptr<void> mark(Stream /*stream*/) { return nullptr; }
   virtual void wait_for(const std::shared_ptr<void>& /*mark*/, Stream /*stream*/) {}

@@ -1,5 +1,6 @@
-// The memory that tensors live in. Every byte of weights, optimizer state, activations, gradients and
-// workspaces is asked for here, on whatever device, so the high-water mark is what training really took.
+// The memory that tensors live in. Every byte of weights, optimizer state, activations, gradients
+// and workspaces is asked for here, on whatever device, so the high-water mark is what training
+// really took.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +33,8 @@ class Block {
   size_t bytes_ = 0;
 };
 
-// Bytes that a request takes: rounded up to the alignment, so that a plan can add them up beforehand.
+// Bytes that a request takes: rounded up to the alignment, so that a plan can add them up
+// beforehand.
 constexpr size_t aligned_bytes(size_t bytes) {
   return (bytes + kMemoryAlignment - 1) / kMemoryAlignment * kMemoryAlignment;
 }

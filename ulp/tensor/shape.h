@@ -1,5 +1,5 @@
-// Shapes. Extents stand in memory order, the last one runs fastest; an image tensor, whose logical axes are
-// N,C,H,W, therefore has the extents N,H,W,C.
+// Shapes. Extents stand in memory order, the last one runs fastest; an image tensor, whose logical
+// axes are N,C,H,W, therefore has the extents N,H,W,C.
 #pragma once
 
 #include <array>
@@ -16,7 +16,8 @@ class Shape {
   static constexpr int kMaxRank = 4;
 
   Shape() = default;
-  // Throws an Error unless there are at most kMaxRank extents, all positive, with a product below 2^50.
+  // Throws an Error unless there are at most kMaxRank extents, all positive, with a product below
+  // 2^50.
   Shape(std::initializer_list<int64_t> extents) : Shape(std::span(extents.begin(), extents.size())) {}
   explicit Shape(std::span<const int64_t> extents);
   static Shape image(int64_t n, int64_t c, int64_t h, int64_t w) { return {n, h, w, c}; }

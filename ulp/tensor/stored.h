@@ -1,4 +1,5 @@
-// Where the parts of a tensor lie in its bytes: its codes, and after them, aligned, what is stored beside codes.
+// Where the parts of a tensor lie in its bytes: its codes, and after them, aligned, what is stored
+// beside codes.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +22,8 @@ inline StoredParts stored_parts(const Storage& storage, uint8_t* data, size_t el
           {reinterpret_cast<uint32_t*>(data + aligned_bytes(size.code_bytes)), size.side_words}};
 }
 
-// What elements from `first` on have of both: `first` is a multiple of the elements that a word or a scale serves.
+// What elements from `first` on have of both: `first` is a multiple of the elements that a word or
+// a scale serves.
 inline StoredParts stored_slice(const Storage& storage, uint8_t* data, size_t elements, size_t first) {
   const StoredParts parts = stored_parts(storage, data, elements);
   const StorageSize before = storage_size(storage, first);

@@ -1,4 +1,5 @@
-// The reference in narrow formats: what is decoded, what is encoded, what is moved, what is added up.
+// The reference in narrow formats: what is decoded, what is encoded, what is moved, what is added
+// up.
 #include <cstring>
 #include <numeric>
 
@@ -36,11 +37,13 @@ TEST(Format, OperatorsReadAndWriteCodes) {
     const std::vector<uint8_t> codes = codes_of(runner, z);
     runner.set(z, expected);  // to nearest-even
     EXPECT_EQ(codes, codes_of(runner, z)) << name;
-    EXPECT_EQ(runner.stats(z).amax > 0, std::string(name) != "fp32") << name;  // fp32 is written in place
+    // fp32 is written in place.
+    EXPECT_EQ(runner.stats(z).amax > 0, std::string(name) != "fp32") << name;
   }
 }
 
-// Moved codes are the same codes: also a NaN's, and in s2fp8 the statistics beside them. Twice the inverse is nothing.
+// Moved codes are the same codes: also a NaN's, and in s2fp8 the statistics beside them. Twice the
+// inverse is nothing.
 TEST(Format, MovesKeepEveryBit) {
   for (const char* name :
        {"fp32", "fp16", "e4m3", "fp(3,2,0)", "fp(4,2,0)", "fp(5,6,0)", "s2fp8", "scaled(e4m3)"}) {
@@ -118,7 +121,8 @@ TEST(Format, WeightsAreReadAsOperands) {
   EXPECT_EQ(runner.get(t.graph.find("w")), (Values{1.03125f, 1.3f, -0.7f}));
 }
 
-// Infinities are kept in formats that have them, other formats saturate; both count. NaN comes of infinities alone.
+// Infinities are kept in formats that have them, other formats saturate; both count. NaN comes of
+// infinities alone.
 TEST(Format, OverflowBecomesInfinityWhereThereIsOne) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const Values values = {1e6f, -1e6f, 1};
@@ -148,7 +152,8 @@ TEST(Format, OverflowBecomesInfinityWhereThereIsOne) {
   }
 }
 
-// Stochastic rounding draws the words of the output's number; the reference adds nothing of its own.
+// Stochastic rounding draws the words of the output's number; the reference adds nothing of its
+// own.
 TEST(Format, StochasticRoundingFollowsTheKey) {
   Trial t;
   const TensorId x = t.input("x", {4096}, Values(4096, 1.0f + 0x1p-6f));

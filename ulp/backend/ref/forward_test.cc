@@ -91,7 +91,8 @@ TEST(Elementwise, DropoutKeepsTheShareItShould) {
 // A kernel with a single one moves the image.
 TEST(Conv, DeltaKernelsMoveTheImage) {
   Trial t;
-  // Image 2x3 of two channels; output 0 is the pixel to the right of channel 0, output 1 the one above of channel 1.
+  // Image 2x3 of two channels; output 0 is the pixel to the right of channel 0, output 1 the one
+  // above of channel 1.
   const TensorId x = t.input("x", {1, 2, 3, 2}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
   const TensorId y = conv2d(t.b, "conv", x, {.out = 2, .kernel = 3, .padding = 1, .bias = true});
   Values weight(2 * 3 * 3 * 2);

@@ -1,4 +1,5 @@
-// Every gradient rule against differences of the loss, through reverse mode and the reference kernels.
+// Every gradient rule against differences of the loss, through reverse mode and the reference
+// kernels.
 #include <functional>
 
 #include "tests/support/numeric_gradient.h"
@@ -28,7 +29,7 @@ TEST_P(Gradient, EqualsDifferences) {
 
 std::string case_name(const testing::TestParamInfo<Case>& info) { return info.param.name; }
 
-// Elementwise ------------------------------------------------------------------------------------------------
+// Elementwise -------------------------------------------------------------------------------------
 
 Case unary(const std::string& name, TensorId (*op)(Builder&, const std::string&, TensorId),
            const Shape& shape) {
@@ -77,7 +78,7 @@ std::vector<Case> elementwise_cases() {
 
 INSTANTIATE_TEST_SUITE_P(Elementwise, Gradient, testing::ValuesIn(elementwise_cases()), case_name);
 
-// Tensors that are read more than once ---------------------------------------------------------------------------
+// Tensors that are read more than once ------------------------------------------------------------
 
 std::vector<Case> shared_cases() {
   return {Case{"square",
@@ -124,7 +125,7 @@ std::vector<Case> shared_cases() {
 
 INSTANTIATE_TEST_SUITE_P(Shared, Gradient, testing::ValuesIn(shared_cases()), case_name);
 
-// Convolutions -------------------------------------------------------------------------------------------------
+// Convolutions ------------------------------------------------------------------------------------
 
 Case conv(const std::string& name, const Shape& x, const ConvOptions& options) {
   return {"conv_" + name,
@@ -157,7 +158,7 @@ std::vector<Case> conv_cases() {
 
 INSTANTIATE_TEST_SUITE_P(Conv, Gradient, testing::ValuesIn(conv_cases()), case_name);
 
-// Pooling ------------------------------------------------------------------------------------------------------
+// Pooling -----------------------------------------------------------------------------------------
 
 Case pool(const std::string& name, const Shape& x, const PoolOptions& options,
           TensorId (*op)(Builder&, const std::string&, TensorId, const PoolOptions&)) {
@@ -197,10 +198,11 @@ std::vector<Case> pools() {
 
 INSTANTIATE_TEST_SUITE_P(Pool, Gradient, testing::ValuesIn(pools()), case_name);
 
-// Norms --------------------------------------------------------------------------------------------------------
+// Norms -------------------------------------------------------------------------------------------
 
-// An epsilon that is not small beside the variance shows a rule that forgets it. A product follows, so that the
-// gradient that comes back is not a constant in each channel, which norms do not pass on.
+// An epsilon that is not small beside the variance shows a rule that forgets it. A product follows,
+// so that the gradient that comes back is not a constant in each channel, which norms do not pass
+// on.
 Case norm(const std::string& name, const Shape& x, bool batch, double epsilon = 1e-5, bool vanishes = false) {
   return {(batch ? "batch_norm_" : "layer_norm_") + name,
           [=](Trial& t) {
@@ -237,7 +239,7 @@ std::vector<Case> norm_cases() {
 
 INSTANTIATE_TEST_SUITE_P(Norm, Gradient, testing::ValuesIn(norm_cases()), case_name);
 
-// Matrix products ----------------------------------------------------------------------------------------------
+// Matrix products ---------------------------------------------------------------------------------
 
 Case product(const std::string& name, const Shape& x, const Shape& y, bool tx, bool ty) {
   return {"matmul_" + name, [=](Trial& t) {
@@ -292,7 +294,7 @@ std::vector<Case> matmul_cases() {
 
 INSTANTIATE_TEST_SUITE_P(Matmul, Gradient, testing::ValuesIn(matmul_cases()), case_name);
 
-// Losses -------------------------------------------------------------------------------------------------------
+// Losses ------------------------------------------------------------------------------------------
 
 Case labelled(const std::string& name, int64_t n, int64_t k, double smoothing, bool in_one) {
   return {(in_one ? "cross_entropy_" : "nll_") + name,
@@ -344,7 +346,7 @@ std::vector<Case> loss_cases() {
 
 INSTANTIATE_TEST_SUITE_P(Loss, Gradient, testing::ValuesIn(loss_cases()), case_name);
 
-// Moves --------------------------------------------------------------------------------------------------------
+// Moves -------------------------------------------------------------------------------------------
 
 std::vector<Case> move_cases() {
   return {

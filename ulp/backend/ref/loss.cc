@@ -9,8 +9,8 @@ namespace {
 
 int64_t rows_of(const Shape& shape) { return static_cast<int64_t>(shape.rows()); }
 
-// The logarithm of a row's sum of e^x, in two parts: the largest x is taken out first, so that nothing overflows, and
-// is kept apart, since beside a large one the other part would vanish.
+// The logarithm of a row's sum of e^x, in two parts: the largest x is taken out first, so that
+// nothing overflows, and is kept apart, since beside a large one the other part would vanish.
 struct LogSum {
   double largest = 0, rest = 0;
   double log_p(float x) const { return (x - largest) - rest; }

@@ -1,5 +1,5 @@
-// Operators that only move numbers. A shuffle and a transposition move codes: the output has the input's format, and
-// nothing is decoded, so that not a bit changes and nothing overflows again.
+// Operators that only move numbers. A shuffle and a transposition move codes: the output has the
+// input's format, and nothing is decoded, so that not a bit changes and nothing overflows again.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -65,8 +65,8 @@ class TransposeSource : public Source {
   std::array<size_t, Shape::kMaxRank> stride_{};  // in the input, by axis of the output
 };
 
-// Bits of a code where codes can be moved as they are; 0 where something beside them belongs to places in the tensor
-// (scales of blocks, extra bits).
+// Bits of a code where codes can be moved as they are; 0 where something beside them belongs to
+// places in the tensor (scales of blocks, extra bits).
 size_t movable_bits(const Storage& storage) {
   if (const Plain* plain = std::get_if<Plain>(&storage)) return static_cast<size_t>(plain->format.bits());
   return std::holds_alternative<S2fp8>(storage) ? 8 : 0;
@@ -97,7 +97,8 @@ class MoveTask : public Task {
         out_(problem.root().out[0]),
         elements_(problem.tensor(out_).elements()),
         storage_(problem.format(out_).storage) {
-    // A sum is added to, in fp32, and is no copy of codes; nor is a tensor that was given another format.
+    // A sum is added to, in fp32, and is no copy of codes; nor is a tensor that was given another
+    // format.
     if (problem.format(in_).storage == storage_ && problem.tensor(out_).kind != Kind::grad_sum) {
       bits_ = movable_bits(storage_);
     }

@@ -86,7 +86,8 @@ void batch_norm_grad(const Call& call) {
   }
 }
 
-// Rounded once: the output is made from the mean and variance in double, not from those that are kept.
+// Rounded once: the output is made from the mean and variance in double, not from those that are
+// kept.
 void layer_norm(const Call& call) {
   const int64_t rows = rows_of(call.in_shape(0)), channels = call.in_shape(0).back();
   const double epsilon = call.real("epsilon");
@@ -107,7 +108,8 @@ void layer_norm(const Call& call) {
   }
 }
 
-// With u = (x - mean) inv and g = dout gamma: dx = inv (g - mean of g - u (mean of g u)), means over the row.
+// With u = (x - mean) inv and g = dout gamma: dx = inv (g - mean of g - u (mean of g u)), means
+// over the row.
 void layer_norm_grad(const Call& call) {
   const int64_t rows = rows_of(call.in_shape(0)), channels = call.in_shape(0).back();
   const double epsilon = call.real("epsilon"), n = static_cast<double>(channels);

@@ -1,5 +1,5 @@
-// How an operator becomes a kernel of the reference: a function on plain arrays, and the task around it that decodes
-// and encodes. Private to the folder.
+// How an operator becomes a kernel of the reference: a function on plain arrays, and the task
+// around it that decodes and encodes. Private to the folder.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,8 @@ struct Call : NodeCall {
   const CodecSpec* accumulator;  // of products; null where they add up in double
 };
 
-// The end of a sum or product in double: rounded to fp32 once, with the NaN of elementwise operators.
+// The end of a sum or product in double: rounded to fp32 once, with the NaN of elementwise
+// operators.
 inline float rounded(double x) { return settle_nan(static_cast<float>(x)); }
 
 using Function = void (*)(const Call& call);

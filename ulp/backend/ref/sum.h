@@ -18,8 +18,9 @@ class WideSum {
   double sum_ = 0;
 };
 
-// In a narrow accumulator: products and additions are fp32, and each sum is rounded to the accumulator's format, to
-// nearest-even, before the next term comes. A NaN is settled first, since a format without one keeps its sign.
+// In a narrow accumulator: products and additions are fp32, and each sum is rounded to the
+// accumulator's format, to nearest-even, before the next term comes. A NaN is settled first, since
+// a format without one keeps its sign.
 class NarrowSum {
  public:
   explicit NarrowSum(const Call& call) : spec_(*call.accumulator) {}

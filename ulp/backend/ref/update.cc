@@ -1,5 +1,6 @@
-// The end of a step: the norm of all gradients, and optimizer steps. State is read as it is stored (a weight's
-// operand is rounded for operators, not for its update), changed, and written where it was.
+// The end of a step: the norm of all gradients, and optimizer steps. State is read as it is stored
+// (a weight's operand is rounded for operators, not for its update), changed, and written where it
+// was.
 #include "ulp/backend/update.h"
 
 #include <algorithm>

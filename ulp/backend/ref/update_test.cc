@@ -140,7 +140,8 @@ TEST(Update, NormsThatAreNoNumbers) {
   EXPECT_EQ(norm_and_factor(0, 1, 2).factor, 1);
 }
 
-// The step starts from what is stored, not from the operand that layers read, and is rounded into its storage.
+// The step starts from what is stored, not from the operand that layers read, and is rounded into
+// its storage.
 TEST(Update, StartsFromWhatIsStored) {
   Trial t;
   differentiate(t.graph, two_weights(t));

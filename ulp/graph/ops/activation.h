@@ -1,5 +1,5 @@
-// Activation functions and dropout. All are elementwise. Activations are those of elementwise_table.h: a struct there is an operator
-// here and on every backend.
+// Activation functions and dropout. All are elementwise. Activations are those of
+// elementwise_table.h: a struct there is an operator here and on every backend.
 #pragma once
 
 #include <span>
@@ -12,7 +12,8 @@
 
 namespace ulp {
 
-// (x) -> out; the gradient is (dout, saved) -> dx, where `saved` is the output or the input, as the struct says.
+// (x) -> out; the gradient is (dout, saved) -> dx, where `saved` is the output or the input, as the
+// struct says.
 namespace detail {
 std::vector<Output> same_shape(const Attrs& attrs, std::span<const Shape> in);
 void activation_backward(Gradients& gradients, const Node& node, const OpDef& grad, bool reads_output);
@@ -32,9 +33,9 @@ inline constexpr OpDef kActivation{Op::kName, Form::elementwise, detail::same_sh
 // The attribute of an activation or of its gradient as kernels take it; 0 where it has none.
 float activation_attribute(const Node& node);
 
-// (x) -> out, p: element i is 0 where its random word is below floor(p 2^32), else x / (1 - p). The words are
-// those of the stream `tensor`, the number of the output, so that the gradient (dout) -> dx draws the same
-// ones and no mask is kept.
+// (x) -> out, p: element i is 0 where its random word is below floor(p 2^32), else x / (1 - p). The
+// words are those of the stream `tensor`, the number of the output, so that the gradient (dout) ->
+// dx draws the same ones and no mask is kept.
 extern const OpDef kDropout, kDropoutGrad;
 
 // An activation by its struct: activation<elementwise::Silu>(b, "act", x).

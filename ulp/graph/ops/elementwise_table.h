@@ -1,9 +1,11 @@
-// The elementwise operators, one struct each: what an operator is called, what it reads, what it computes and what its gradient is.
-// The graph's rules, the reference, the CPU's loops, the CUDA kernels and the tests all take theirs from the lists at the end.
+// The elementwise operators, one struct each: what an operator is called, what it reads, what it
+// computes and what its gradient is. The graph's rules, the reference, the CPU's loops, the CUDA
+// kernels and the tests all take theirs from the lists at the end.
 //
-// Only IEEE operations, no fma, so that all processors give the same bits. A NaN that an operation makes is that of settle_nan: its
-// sign, which a format without NaN keeps, would else depend on the processor. A value that is only passed on keeps its bits.
-// Conditions are masks on patterns and arithmetic stays outside of them, so that a loop becomes vector code.
+// Only IEEE operations, no fma, so that all processors give the same bits. A NaN that an operation
+// makes is that of settle_nan: its sign, which a format without NaN keeps, would else depend on the
+// processor. A value that is only passed on keeps its bits. Conditions are masks on patterns and
+// arithmetic stays outside of them, so that a loop becomes vector code.
 //
 // This header uses the language and <cstdint> alone, so that any device compiler can read it.
 #pragma once
@@ -18,7 +20,8 @@ ULP_HD constexpr float choose(bool condition, float a, float b) {
   return bits_float(detail::select(mask, float_bits(a), float_bits(b)));
 }
 
-// What backward reads beside the gradient of the output. With `output` the input need not be saved for backward.
+// What backward reads beside the gradient of the output. With `output` the input need not be saved
+// for backward.
 enum class Reads : uint8_t { output, input };
 
 // An operator without an attribute.
@@ -32,8 +35,8 @@ struct NoAttribute {
 struct Relu : NoAttribute {
   static constexpr const char *kName = "relu", *kGradName = "relu_grad";
   static constexpr Reads kReads = Reads::output;
-  // NaN stays, -0 becomes +0. Integers from the pattern of -0 to that of minus infinity become 0: a comparison of floats
-  // would become the GPU's maximum, which makes a NaN of its own of any.
+  // NaN stays, -0 becomes +0. Integers from the pattern of -0 to that of minus infinity become 0: a
+  // comparison of floats would become the GPU's maximum, which makes a NaN of its own of any.
   ULP_HD static constexpr float forward(float x, float = 0) {
     const uint32_t bits = float_bits(x);
     const uint32_t mask = 0u - static_cast<uint32_t>(bits - 0x80000000u <= 0x7F800000u);
@@ -89,7 +92,8 @@ struct Silu : NoAttribute {
   }
 };
 
-// ---- arithmetic: gradients are made of these operators themselves (ulp/graph/ops/arithmetic.cc) ----
+// ---- arithmetic: gradients are made of these operators themselves (ulp/graph/ops/arithmetic.cc)
+// ----
 
 // Also one step of a sum from left to right.
 struct Add {

@@ -1,5 +1,5 @@
-// Softmax, losses and what is counted beside them. A loss has one element for each example; training takes the
-// gradient of their mean.
+// Softmax, losses and what is counted beside them. A loss has one element for each example;
+// training takes the gradient of their mean.
 #pragma once
 
 #include <string>
@@ -8,10 +8,11 @@
 
 namespace ulp {
 
-extern const OpDef kSoftmax, kSoftmaxGrad;        // (x) -> out; (dout, out) -> dx: over the last axis
+// (x) -> out; (dout, out) -> dx: over the last axis.
+extern const OpDef kSoftmax, kSoftmaxGrad;
 extern const OpDef kLogSoftmax, kLogSoftmaxGrad;  // the same
-// (log probabilities (n,k), labels (n)) -> out (n) = -((1 - smoothing) logp[label] + smoothing / k sum of logp).
-// A label that is no class throws an Error.
+// (log probabilities (n,k), labels (n)) -> out (n) = -((1 - smoothing) logp[label] + smoothing / k
+// sum of logp). A label that is no class throws an Error.
 extern const OpDef kNll;
 extern const OpDef kNllGrad;  // (dout, labels) -> dlogp
 // (scores (n,k), labels (n)) -> out (n): both in one, with the same attribute
@@ -22,8 +23,8 @@ extern const OpDef kMse;                // of (x - t)^2
 extern const OpDef kMseGrad;            // (dout, x, target) -> dx
 extern const OpDef kBceWithLogits;      // of log(1 + e^x) - x t
 extern const OpDef kBceWithLogitsGrad;  // (dout, x, target) -> dx
-// (scores (n,k), labels (n), loss (n)) -> sums (2): the sum of the loss and the number of examples whose largest score
-// (the first of equals) is their label's
+// (scores (n,k), labels (n), loss (n)) -> sums (2): the sum of the loss and the number of examples
+// whose largest score (the first of equals) is their label's
 extern const OpDef kClassify;
 
 TensorId softmax(Builder& b, const std::string& name, TensorId x);

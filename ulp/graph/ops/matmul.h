@@ -12,10 +12,11 @@ namespace ulp {
 extern const OpDef kLinear;
 extern const OpDef kLinearGradInput;   // (dout, weight) -> dx
 extern const OpDef kLinearGradWeight;  // (x, dout) -> dweight, over all rows
-// (a (..., m, k), b (..., k, n)) -> out (..., m, n), the leading axes equal. With transpose_a, a is (..., k, m);
-// with transpose_b, b is (..., n, k). Its gradients are matrix products.
+// (a (..., m, k), b (..., k, n)) -> out (..., m, n), the leading axes equal. With transpose_a, a is
+// (..., k, m); with transpose_b, b is (..., n, k). Its gradients are matrix products.
 extern const OpDef kMatmul;
-// (table (rows, width), indices (...)) -> out (..., width). An index outside the table throws an Error.
+// (table (rows, width), indices (...)) -> out (..., width). An index outside the table throws an
+// Error.
 extern const OpDef kEmbedding;
 extern const OpDef kEmbeddingGrad;  // (dout, indices) -> dtable: rows that no index names get 0
 

@@ -9,15 +9,16 @@
 namespace ulp {
 
 // Views: the output has its input's codes, so it is no tensor of its own in the papers' sense.
-extern const OpDef kReshape;         // (x) -> out: rank, extent0 ...: the same bytes
-extern const OpDef kChannelShuffle;  // (x) -> out: groups: channel g (c / groups) + i goes to i groups + g
+extern const OpDef kReshape;  // (x) -> out: rank, extent0 ...: the same bytes
+// (x) -> out: groups: channel g (c / groups) + i goes to i groups + g.
+extern const OpDef kChannelShuffle;
 extern const OpDef
     kTranspose;  // (x) -> out: axis0 ...: out's axis i is x's axis `axis i` (axes in memory order)
 
 // Tensors of their own, with formats of their own.
 extern const OpDef kConcat;  // (two or more) -> out, along the last axis
-extern const OpDef
-    kSplit;  // (x) -> out0, out1 ..., along the last axis: `parts` equal ones; in backward, as the outputs are
+// (x) -> out0, out1 ..., along the last axis: `parts` equal ones; in backward, as the outputs are.
+extern const OpDef kSplit;
 
 TensorId reshape(Builder& b, const std::string& name, TensorId x, const Shape& shape);
 // (n, ...) to (n, everything else).

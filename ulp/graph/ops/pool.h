@@ -7,9 +7,10 @@
 
 namespace ulp {
 
-// Attributes of both: kernel_h, kernel_w, stride_h, stride_w, padding_h, padding_w.
-// (x) -> out, index: the largest number of each window that lies in the image; index (bytes) is its place in the
-// window, row by row, the first of equals; a NaN counts as larger than any number, the first one wins.
+// Attributes of both: kernel_h, kernel_w, stride_h, stride_w, padding_h, padding_w. (x) -> out,
+// index: the largest number of each window that lies in the image; index (bytes) is its place in
+// the window, row by row, the first of equals; a NaN counts as larger than any number, the first
+// one wins.
 extern const OpDef kMaxPool;
 extern const OpDef
     kMaxPoolGrad;  // (dout, index) -> dx: what the windows send to a pixel, added up in their order

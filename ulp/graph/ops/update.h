@@ -12,10 +12,12 @@ namespace ulp {
 
 // (dweight) -> squares (8 bytes: a double), their sum over the tensor.
 extern const OpDef kGradSquares;
-// (the squares of all weight gradients) -> norm (2): the norm of all of them, without the loss scale, and the factor that
-// brings it down to the attribute max_norm (1 where it is below). A norm that is not a number gives itself as factor.
+// (the squares of all weight gradients) -> norm (2): the norm of all of them, without the loss
+// scale, and the factor that brings it down to the attribute max_norm (1 where it is below). A norm
+// that is not a number gives itself as factor.
 extern const OpDef kGradNorm;
-// (dweight[, norm]) -> weight and its state, in place. The attributes name the optimizer and the rule.
+// (dweight[, norm]) -> weight and its state, in place. The attributes name the optimizer and the
+// rule.
 extern const OpDef kUpdate;
 
 // What the update of a weight is told, and the names of the state tensors that it keeps.
@@ -31,8 +33,8 @@ struct UpdateOrder {
   bool twice = false;
 };
 
-// Adds an update for each weight that has a gradient, with a state tensor WEIGHT.STATE for each name, and what the order
-// asks for. The same for all weights, or as `choose` says.
+// Adds an update for each weight that has a gradient, with a state tensor WEIGHT.STATE for each
+// name, and what the order asks for. The same for all weights, or as `choose` says.
 void add_updates(Graph& graph, const UpdateSpec& spec, double max_norm = 0);
 void add_updates(Graph& graph, const std::function<UpdateSpec(TensorId weight)>& choose,
                  const UpdateOrder& order = {});
