@@ -1,6 +1,6 @@
-// Reading and writing tensors without knowing how they are stored. A kernel asks for a pointer to
-// fp32 where there is one, and else for slices of decoded values; it writes slices of fp32, each
-// element once, and the tensor gets them in its format with its range events reported.
+// Reading and writing tensors whatever their storage. A Reader gives a pointer to fp32 if the tensor
+// is stored so, and decodes slices otherwise. A Writer takes slices of fp32, each element once. It
+// rounds them to the tensor's format and reports the range events.
 #pragma once
 
 #include <cstddef>
@@ -13,49 +13,47 @@
 
 namespace ulp {
 
-// The rounding with which a tensor is written in this step: as the plan says, state to
-// nearest-even; or in a mode that is given.
+// How a tensor is rounded in this step. Without a mode, the plan says it, and state is rounded to
+// nearest even.
 Rounding tensor_rounding(const PlanContext& plan, const TensorInfo& tensor, const Storage& storage,
                          const StepState& state);
 Rounding tensor_rounding(const PlanContext& plan, const TensorInfo& tensor, const Storage& storage,
                          const StepState& state, Round mode);
 
-// What becomes of numbers beyond a storage's range: infinities are kept where there are any, else
-// numbers saturate.
+// What overflow becomes in a storage: infinity if the storage has one, else the largest number.
 Overflow overflow_of(const PlanContext& plan, const Storage& storage);
 
 // How operators read a tensor. Split storage whose operand is its high part is that part.
 TensorFormat read_format(const Problem& problem, TensorId id);
-// Whether the problem has the first node that reads a weight: a weight is rounded at each use, the
-// same way, and counted at one.
+// Whether the problem has the first node that reads a weight. A weight is rounded at each use, in
+// the same way. The first reader reports the range events.
 bool first_reader(const Problem& problem, TensorId id);
 
-// The codec that narrow sums of products are rounded by; none where they are fp32.
+// The codec of a narrow accumulator; none if sums are fp32.
 std::optional<CodecSpec> accumulator_spec(const PlanContext& plan);
 
 class Reader {
  public:
   Reader() = default;
   Reader(const Problem& problem, TensorId id);
-  // All that is stored, in slices as updates take it: no operand, and granules of words of extra
-  // bits and of blocks.
+  // Reads what is stored, not the operand, as updates do. Slices begin at whole words of extra bits
+  // and at whole scaled blocks.
   static Reader stored(const Problem& problem, TensorId id);
 
-  // In place, or null where the values must be decoded.
+  // The tensor's own fp32 values; null if they must be decoded.
   const float* direct(const RunContext& context) const;
   bool is_direct() const { return direct_; }
 
-  // Slices must begin at multiples of this many elements (1 where codes are whole bytes). A weight
-  // whose operand is rounded as it is loaded is read as a whole where that rounding looks at the
-  // whole tensor: 0. The operand of split storage in the high part's format is the high part
-  // itself.
+  // Slices must begin at multiples of this many elements; 1 if codes are whole bytes. 0: the tensor
+  // is read as a whole, because rounding the operand looks at all of it. If the operand of split
+  // storage has the high part's format, it is the high part.
   size_t granule() const { return granule_; }
 
-  // Elements [first, first + out.size()), decoded, and for a weight rounded to its operand's
-  // format. `first` and, except at the tensor's end, the size are multiples of the granule. A
-  // weight's rounding is reported by its first reader.
+  // Decodes elements [first, first + out.size()). A weight is also rounded to its operand's format,
+  // which its first reader reports. `first` is a multiple of the granule; so is the size, except at
+  // the tensor's end.
   void read(const RunContext& context, uint64_t first, std::span<float> out) const;
-  // The same on all threads, where there are slices.
+  // The same on all threads, if the tensor can be read in slices.
   void read_on_threads(const RunContext& context, uint64_t first, std::span<float> out) const;
 
   size_t elements() const { return elements_; }
@@ -78,11 +76,11 @@ class Writer {
   Writer(const Problem& problem, const Node& node, TensorId id);
   Writer(const Problem& problem, const Node& node, TensorId id, Round mode);
 
-  // In place, or null where values must be encoded or, in this step, added to what is there.
+  // The tensor's own fp32 values; null if values must be encoded, or added in this step.
   float* direct(const RunContext& context) const;
   bool may_be_direct() const { return direct_; }
 
-  // Slices must begin at multiples of this many elements; 0: the tensor is written as a whole,
+  // Slices must begin at multiples of this many elements. 0: the tensor is written as a whole,
   // because its storage looks at all of it first.
   size_t granule() const { return granule_; }
 

@@ -1,7 +1,6 @@
-// What a backend is: for each operator a list of kernels, best first, one that takes anything last.
-// A kernel looks at a problem (shapes, storages, attributes; no data) and either says why it
-// declines or makes a task, which knows its workspace before it runs and allocates nothing while it
-// runs.
+// What a backend is. It has a list of kernels for each operator, best first; the last one takes any
+// problem. A kernel sees a problem: shapes, storages and attributes, no data. It declines and says
+// why, or it makes a task. A task knows its workspace before it runs and allocates nothing.
 #pragma once
 
 #include <cstddef>
@@ -38,14 +37,14 @@ struct PlanContext {
   TensorId root_of(TensorId id) const { return roots.empty() ? id : roots[static_cast<size_t>(id.index)]; }
 };
 
-// A node to run, and the elementwise nodes that are computed inside it, their outputs rounded in
-// registers and never stored. Several roots: neighbouring nodes of one kind in one task (optimizer
-// steps).
+// A node to run, with the elementwise nodes that are inlined: their outputs are rounded in registers
+// and never stored. Several roots are neighbouring nodes of one kind in one task, as optimizer steps
+// are.
 struct Problem {
   const PlanContext& plan;
   std::vector<NodeId> inlined = {};  // in graph order
   std::vector<NodeId> roots = {};
-  // Of the inlined nodes, those whose output's range events another task reports already.
+  // Inlined nodes whose range events another task already reports.
   std::vector<NodeId> silent = {};
 
   const Graph& graph() const { return plan.graph; }
@@ -55,22 +54,20 @@ struct Problem {
   const TensorFormat& format(TensorId id) const { return plan.formats[static_cast<size_t>(id.index)]; }
 };
 
-// What a task gets when it runs. On a device that is not the host `data`, `feeds`, `state`,
-// `workspace`, `stats` and `updates` point into the device's memory; `data` and `feeds` themselves
-// are arrays on the host, there while the task runs. The task launches its work into the stream and
-// adds to the stats there: `report` is not called.
+// What a task gets when it runs. On a device other than the host all pointers lead into the device's
+// memory; only the arrays `data` and `feeds` themselves are on the host, while the task runs. There
+// the task launches its work into the stream and adds to `stats`, and nobody calls `report`.
 class RunContext {
  public:
-  // Where a tensor's bytes are, by tensor; null where it has none. The tensor of a source (input,
-  // indices, target) finds what the caller feeds in `feeds`: fp32 or int32.
+  // By tensor, the address of its bytes; null if it has none. A source (input, indices, target)
+  // finds what the caller feeds, fp32 or int32, in `feeds`.
   std::span<uint8_t* const> data;
   std::span<const void* const> feeds;
   const StepState* state = nullptr;
   uint8_t* workspace = nullptr;  // the task's own bytes, aligned
-  // Where what the task would have prepared lies ready (Task::prepared); null: it prepares it
-  // itself, in its workspace.
+  // What was prepared for the task (Task::prepared). Null: the task prepares it in its workspace.
   uint8_t* prepared = nullptr;
-  // Of a task that prepares for others: where each one's goes, in their order.
+  // Of a task that prepares for others: the address for each of them, in their order.
   std::span<uint8_t* const> places;
 
   uint8_t* bytes(TensorId id) const { return data[static_cast<size_t>(id.index)]; }
@@ -97,15 +94,15 @@ class Task {
   Task& operator=(const Task&) = delete;
 
   size_t workspace() const { return workspace_; }
-  // So many of the workspace's bytes, the last ones, are made of state alone, and can be made
-  // before the task's turn, together with those of other tasks (Backend::make_preparation). Then
-  // they lie elsewhere, and the workspace ends before them.
+  // How many bytes at the workspace's end depend on state alone. They can be made before the task's
+  // turn, together with those of other tasks (Backend::make_preparation). Then they lie elsewhere,
+  // and the workspace ends before them.
   virtual size_t prepared() const { return 0; }
   // Tensors whose range events it reads, such as the largest magnitude, from RunContext::stats. The plan has them
   // reported before the task runs, by whatever step it is that writes the tensor, as if they were inputs.
   virtual std::vector<TensorId> reads_range_of() const { return {}; }
   virtual void run(const RunContext& context) = 0;
-  // How it does it, where there was a choice that a user may want to know; else "".
+  // A choice that a user may want to know, in words; "" if there was none.
   virtual std::string note() const { return ""; }
 
  protected:
@@ -121,8 +118,8 @@ struct KernelDef {
   // Its output may lie where an input of the same shape and storage lies: each element is read
   // before it is written.
   bool in_place = false;
-  // On a device that can do two things at once it may run beside the steps after it, while nothing
-  // reads what it writes or overwrites what it reads.
+  // It may run on a side stream beside the steps after it, until one of them reads what it writes or
+  // overwrites what it reads.
   bool side_stream = false;
 };
 
@@ -141,11 +138,11 @@ struct Backend {
   std::string_view name;
   std::vector<KernelDef> kernels;  // for each operator best first
   bool fuses = false;              // some kernels take problems with inlined nodes
-  // Running statistics, and copies that finish gradients, may come many to a task.
+  // Whether one task may take many running statistics, or many copies that finish gradients.
   bool merges = false;
   Device* device = nullptr;  // where its tensors live; null: the host
-  // Makes a batch in the device's memory from a set that lies there (ulp/data/resident.h):
-  // `numbers` are the epoch and then the examples. Null: batches are made on the host.
+  // Makes a batch from a data set in the device's memory (ulp/data/resident.h). `numbers` are the
+  // epoch and then the examples. Null: batches are made on the host.
   void (*fill_batch)(const ResidentImages& set, const uint32_t* numbers, uint32_t count, float* images,
                      int32_t* labels, Stream stream) = nullptr;
   // Of a device that is not the host: a task, without a workspace, that sets StepState::skip in the device's memory, to
@@ -153,12 +150,12 @@ struct Backend {
   // the loss.
   std::unique_ptr<Task> (*make_found_inf)(const PlanContext& plan, std::span<const TensorId> gradients,
                                           TensorId sums) = nullptr;
-  // Makes a task, without a workspace, that prepares for these all at once (Task::prepared), which
-  // must outlive it. Null: each prepares for itself.
+  // Makes a task without workspace that prepares for all of these at once (Task::prepared). They must
+  // outlive it. Null: each prepares for itself.
   std::unique_ptr<Task> (*make_preparation)(std::span<Task* const> tasks) = nullptr;
-  // Makes a task that does what these two do one right after the other, with the same bits, and may
-  // write the second's results while it still reads the first's tensors, each element of its own
-  // after it is read; they must outlive it. Null where it cannot.
+  // Merges two tasks that run one right after the other into one, with the same bits. The merged task
+  // may write the second's results while it still reads the first's tensors; it reads each element
+  // before it overwrites it. The two must outlive it. Null if it cannot.
   std::unique_ptr<Task> (*make_merged)(Task& first, Task& second) = nullptr;
 };
 

@@ -1,7 +1,6 @@
-// Times the steps of a plan one by one. On the host a clock is read around each; a device puts
-// events into its stream, so that nothing waits between steps and what is timed is the work and not
-// its launch. A plan whose steps are recorded once and launched often must be recorded anew for
-// every run while it is timed: each run has calls of its own.
+// Times the steps of a plan one by one. On the host it reads a clock around each step. On a device
+// it puts events into the stream, so nothing waits between steps, and the work is timed and not its
+// launch. A recorded plan must be recorded anew for every timed run: each run has its own events.
 #pragma once
 
 #include <cstddef>
@@ -20,11 +19,11 @@ struct StepTime {
 class StepClock {
  public:
   virtual ~StepClock() = default;
-  // Around the run of a plan's step, by its place in the plan; the stream is null on the host.
-  // Begun steps end before another begins.
+  // Called around each step of the plan. `step` is its place in the plan; the stream is null on the
+  // host. A step ends before another begins.
   virtual void begin(size_t step, CUstream_st* stream) = 0;
   virtual void end(size_t step, CUstream_st* stream) = 0;
-  // What was timed since the last call, by step; waits for what is still at work. Steps that did
+  // Waits for running work and returns what was timed since the last call, by step. Steps that did
   // not run may be missing at the end.
   virtual std::vector<StepTime> take() = 0;
 };

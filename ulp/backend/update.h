@@ -13,8 +13,8 @@
 
 namespace ulp {
 
-// How one parameter is updated. Of the rule only what the kernel must know: the weight's storage,
-// which a format says, already has the extra bits.
+// How one parameter is updated. It has only what a kernel must know of the rule: extra bits, for
+// example, are part of the weight's storage.
 struct ParameterUpdate {
   OptimizerConfig optimizer = {};
   bool compensated = false;       // Kahan's sum; the compensation is the last state

@@ -1,5 +1,5 @@
-// What an update works out of a step's scalars: one source for host and device, the same bits on
-// both.
+// The scalars that an update derives from a step's. Host and device compile this source and get the
+// same bits.
 #pragma once
 
 #include <cmath>

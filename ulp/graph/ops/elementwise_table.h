@@ -92,8 +92,7 @@ struct Silu : NoAttribute {
   }
 };
 
-// ---- arithmetic: gradients are made of these operators themselves (ulp/graph/ops/arithmetic.cc)
-// ----
+// ---- arithmetic: gradients are made of these operators (ulp/graph/ops/arithmetic.cc) ----
 
 // Also one step of a sum from left to right.
 struct Add {
