@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """How far the losses of runs lie apart: loss_gap.py CPU1 CPU2 GPU, three folders of runs with the same steps.
 
-Prints the largest and the mean distance between the smoothed losses of the first two, and of the first and the third. Exit 1 if the mean
-distance of the third is more than twice that of the second.
+Prints the largest and the mean distance between the smoothed losses of the first two, and of the first and the third.
+Exit 1 if the mean distance of the third is more than twice that of the second.
 """
 import json
 import sys

@@ -4,19 +4,21 @@
 #   run.sh [--out FOLDER] [--data FOLDER] [PART...]
 #
 #   bits     the programs that compare the GPU's bits with the CPU's
-#   sanitize compute-sanitizer's memcheck, initcheck and racecheck on some of the cases of those programs and on steps of resnet20, each
-#            run up to LIMIT seconds
+#   sanitize compute-sanitizer's memcheck, initcheck and racecheck on some of the cases of those programs and on
+#            steps of resnet20, each run up to LIMIT seconds
 #   steps    a training step of every model, batch and policy, ulp and PyTorch in turns; a table at the end
 #   memory   the peak of a step, each in a fresh process
 #   adamw    updates of 268 M parameters, ulp's and PyTorch's; a copy, a matrix product, a cast
 #   train    CIFAR-10, 30 epochs (needs --data: a folder with cifar-10-batches-bin)
 #
-# Without PART: bits steps memory adamw. Run from a folder with `ulp`, the test programs and the libraries that the machine lacks
-# (their run path is $ORIGIN) and with these scripts; or name that folder in BIN. Logs go to FOLDER, measured-h200 unless named: *.jsonl as
-# measured, *.log what was printed, *.md the tables. A part that fails is named at the end and the exit status is 1.
+# Without PART: bits steps memory adamw. Run from a folder with `ulp`, the test programs and the libraries that the
+# machine lacks (their run path is $ORIGIN) and with these scripts; or name that folder in BIN. Logs go to FOLDER,
+# measured-h200 unless named: *.jsonl as measured, *.log what was printed, *.md the tables. A part that fails is named
+# at the end and the exit status is 1.
 #
-# What is measured can be chosen: MODELS, BATCHES, POLICIES (ulp), MODES (PyTorch), STEPS, DEVICE, TORCH=0 for ulp alone. EVERY: of the
-# conformance cases one in so many for sanitizers; LIMIT: the seconds that each of their runs may take.
+# What is measured can be chosen: MODELS, BATCHES, POLICIES (ulp), MODES (PyTorch), STEPS, DEVICE, TORCH=0 for ulp
+# alone. EVERY: of the conformance cases one in so many for sanitizers; LIMIT: the seconds that each of their runs may
+# take.
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 bin=${BIN:-$PWD}
@@ -64,15 +66,19 @@ step() { # FILE MODEL BATCH POLICY MORE...
 
 run_bits() {
   local found=0 program
-  for program in numeric_bits division_check convert_check products_check conv_igemm_check pointwise_check conv_simt_check cuda_conformance cuda_first_step; do
+  for program in numeric_bits division_check convert_check products_check conv_igemm_check pointwise_check \
+    conv_simt_check cuda_conformance cuda_first_step; do
     [ -x "$bin/$program" ] || continue
     found=1
     try bits.log "$bin/$program"
   done
-  [ $found = 1 ] || { failed+=('bits: none of its programs is there'); echo "no test programs of the cuda preset in $bin" >&2; }
+  [ $found = 1 ] && return
+  failed+=('bits: none of its programs is there')
+  echo "no test programs of the cuda preset in $bin" >&2
 }
 
-# One at a time: under a sanitizer a program takes the whole GPU, and several time each other out. A report other than clean fails.
+# One at a time: under a sanitizer a program takes the whole GPU, and several time each other out. A report other than
+# clean fails.
 run_sanitize() {
   local tool
   command -v compute-sanitizer >/dev/null || { failed+=('sanitize: no compute-sanitizer'); return; }
@@ -81,13 +87,14 @@ run_sanitize() {
     tail -n 1 "$out/$1.log"
   }
   for tool in memcheck initcheck racecheck; do
-    # Under racecheck products of cuDNN and cuBLASLt fail, instrumented or not (an illegal address, of which memcheck knows nothing).
+    # Under racecheck products of cuDNN and cuBLASLt fail, instrumented or not (an illegal address, of which memcheck
+    # knows nothing).
     ULP_EVERY=${EVERY:-11} ULP_WITHOUT=$([ "$tool" = racecheck ] && echo cudnn,cublaslt) \
       sanitized "$tool-conformance" "$tool" --kernel-name kns=ulp "$bin/cuda_conformance" --gtest_filter='Backends*'
     # Whole steps, with the kernels that only plans make of several operators.
     for policy in amp:bf16 size:0.5 size:1; do
-      sanitized "$tool-step-${policy/:/-}" "$tool" --kernel-name kns=ulp "$bin/ulp" bench step --device cuda --model resnet20 --batch 16 \
-        --policy "$policy" --warmup-steps 1 --steps 1 --profile-steps 0 --no-ceilings
+      sanitized "$tool-step-${policy/:/-}" "$tool" --kernel-name kns=ulp "$bin/ulp" bench step --device cuda \
+        --model resnet20 --batch 16 --policy "$policy" --warmup-steps 1 --steps 1 --profile-steps 0 --no-ceilings
     done
     sanitized "$tool-conv_igemm" "$tool" "$bin/conv_igemm_check" --every 31
     sanitized "$tool-direct" "$tool" "$bin/conv_simt_check" --every 37
@@ -99,7 +106,9 @@ run_steps() {
   : >"$out/steps.jsonl"
   for model in "${models[@]}"; do
     for batch in "${batches[@]}"; do
-      for policy in "${policies[@]}"; do step steps.jsonl "$model" "$batch" "$policy" --warmup-steps 10 --steps "$steps"; done
+      for policy in "${policies[@]}"; do
+        step steps.jsonl "$model" "$batch" "$policy" --warmup-steps 10 --steps "$steps"
+      done
       peers steps.jsonl torch_step.py --models "$model" --batches "$batch" --modes "$modes" --steps "$steps"
     done
   done
@@ -130,7 +139,8 @@ run_adamw() {
   peers adamw.jsonl torch_adamw.py
 }
 
-# PyTorch's cycle rises over 0.3 of the run from 1/25 of the peak, along half a wave; ulp's warm-up is a straight line between the same.
+# PyTorch's cycle rises over 0.3 of the run from 1/25 of the peak, along half a wave; ulp's warm-up is a straight line
+# between the same.
 run_train() {
   : >"$out/train.jsonl"
   for policy in "${policies[@]}"; do
@@ -138,8 +148,8 @@ run_train() {
     if [ -e "$folder" ]; then
       echo "$folder is there: not trained again" >&2
     else
-      try train.log "$bin/ulp" train --device "$device" --model resnet18 --data cifar10 --data-dir "$data" --policy "$policy" \
-        --batch 128 --epochs 30 --lr 0.2 --schedule cosine --warmup 9e:0.04 --out "$folder"
+      try train.log "$bin/ulp" train --device "$device" --model resnet18 --data cifar10 --data-dir "$data" \
+        --policy "$policy" --batch 128 --epochs 30 --lr 0.2 --schedule cosine --warmup 9e:0.04 --out "$folder"
     fi
   done
   peers train.jsonl torch_cifar.py "$data"

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A Markdown table of the JSON lines that `ulp bench step --json` and torch_step.py print: a row a model and batch, a column a policy or mode.
+"""A Markdown table of the JSON lines that `ulp bench step --json` and torch_step.py print: a row a model and batch, a
+column a policy or mode.
 
 Usage: table.py FILE...
 """

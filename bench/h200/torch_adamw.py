@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Fused optimizer steps in PyTorch on 268,435,456 parameters, and what the GPU can do: a copy, a bf16 matrix product, a cast to e4m3.
+"""Fused optimizer steps in PyTorch on 268,435,456 parameters, and what the GPU can do: a copy, a bf16 matrix product, a
+cast to e4m3.
 
 One JSON line a measurement; medians by CUDA events. Bytes are what a step must read and write.
 """

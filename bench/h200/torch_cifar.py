@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """CIFAR-10 in PyTorch: resnet18, batch 128, 30 epochs of one cycle (peak learning rate 0.2), everything on the GPU.
 
-DATA is a folder with the binary version of CIFAR-10 (data_batch_1.bin to _5.bin, test_batch.bin), or one that holds such a
-cifar-10-batches-bin; or with train_images.npy, train_labels.npy, test_images.npy, test_labels.npy, images as bytes (n,3,32,32).
-One JSON line an epoch, and one at the end with the test accuracy and the seconds of training (without tests; for compiled modes the
-first step, which compiles, is told apart).
+DATA is a folder with the binary version of CIFAR-10 (data_batch_1.bin to _5.bin, test_batch.bin), or one that holds
+such a cifar-10-batches-bin; or with train_images.npy, train_labels.npy, test_images.npy, test_labels.npy, images as
+bytes (n,3,32,32). One JSON line an epoch, and one at the end with the test accuracy and the seconds of training
+(without tests; for compiled modes the first step, which compiles, is told apart).
 """
 
 import argparse

@@ -1,4 +1,5 @@
-"""The CIFAR networks of ulp/models in PyTorch, layer for layer: same shapes, same parameters, for measurements side by side."""
+"""The CIFAR networks of ulp/models in PyTorch, layer for layer: same shapes, same parameters, for measurements side
+by side."""
 
 import torch
 from torch import nn
@@ -31,7 +32,8 @@ def residual(planes, blocks):
 
 
 def resnet18():
-    return nn.Sequential(*residual([64, 128, 256, 512], [2, 2, 2, 2]), nn.AvgPool2d(4), nn.Flatten(), nn.Linear(512, 10))
+    return nn.Sequential(*residual([64, 128, 256, 512], [2, 2, 2, 2]), nn.AvgPool2d(4), nn.Flatten(),
+                         nn.Linear(512, 10))
 
 
 def resnet20():

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A training step in PyTorch: the median of 30 after 10 warm-ups, timed by CUDA events, one JSON line a measurement.
 
-Random data on the GPU, 3x32x32, 10 classes, SGD with momentum 0.9, cross entropy: what `ulp bench step` measures, though that at rate 0.
---fresh runs each measurement in a process of its own: then peak_bytes is that of the step alone.
+Random data on the GPU, 3x32x32, 10 classes, SGD with momentum 0.9, cross entropy: what `ulp bench step` measures,
+though that at rate 0. --fresh runs each measurement in a process of its own: then peak_bytes is that of the step alone.
 """
 
 import argparse

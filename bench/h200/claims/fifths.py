@@ -3,9 +3,9 @@
 
 Usage: fifths.py DATA OUT
 
-DATA holds cifar-10-batches-bin. Writes OUT/fifth1 to OUT/fifth5, each with a cifar-10-batches-bin whose training files all hold the same
-fifth, 10,000 images with 1,000 of every class: a fifth five times over, as the format has 50,000 records. The n-th image of a class goes to
-fifth n modulo 5. The test set is the whole one.
+DATA holds cifar-10-batches-bin. Writes OUT/fifth1 to OUT/fifth5, each with a cifar-10-batches-bin whose training files
+all hold the same fifth, 10,000 images with 1,000 of every class: a fifth five times over, as the format has 50,000
+records. The n-th image of a class goes to fifth n modulo 5. The test set is the whole one.
 """
 
 import os

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""R* of every setting: the smallest tenth R for which `size:R` is planned to store at least twice the share of elements low that `op` does.
+"""R* of every setting: the smallest tenth R for which `size:R` is planned to store at least twice the share of elements
+low that `op` does.
 
 Usage: ratios.py ULP [FILE.toml...]
 
-Prints a line a setting. For files of experiments/claims it checks that a grid with size:R below 1 on 30 or 200 epochs has the R* of its
-setting, and exits 1 where one has not.
+Prints a line a setting. For files of experiments/claims it checks that a grid with size:R below 1 on 30 or 200 epochs
+has the R* of its setting, and exits 1 where one has not.
 """
 
 import json
@@ -13,18 +14,21 @@ import sys
 import tomllib
 
 MODELS = ('squeezenet', 'resnet18', 'shufflenetv2', 'mobilenetv2')
-SETTINGS = [(model, data, width) for model in MODELS for data, width in (('cifar10', 1), ('cifar100', 1), ('cifar100', 0.25))]
+SETTINGS = [(model, data, width) for model in MODELS
+            for data, width in (('cifar10', 1), ('cifar100', 1), ('cifar100', 0.25))]
 CLASSES = {'cifar10': 10, 'cifar100': 100}
 
 
 def low(ulp, model, data, width, policy):
     """The planned share of elements that are stored low, in percent."""
-    command = [ulp, 'plan', '--model', model, '--width', str(width), '--classes', str(CLASSES[data]), '--policy', policy, '--json']
+    command = [ulp, 'plan', '--model', model, '--width', str(width), '--classes', str(CLASSES[data]), '--policy',
+               policy, '--json']
     return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)['low_ratio_percent']
 
 
 def smallest(op, by_tenth):
-    """The smallest tenth whose share is at least twice op's, as written in a policy; by_tenth: shares of R = 0.1, 0.2, ..., 1."""
+    """The smallest tenth whose share is at least twice op's, as written in a policy; by_tenth: shares of R = 0.1,
+    0.2, ..., 1."""
     for tenth, share in enumerate(by_tenth, 1):
         if share >= 2 * op:
             return f'{tenth / 10:g}'
@@ -42,7 +46,8 @@ def main():
         chosen[setting] = smallest(op, shares)
         share = shares[round(float(chosen[setting]) * 10) - 1]
         model, data, width = setting
-        print(f'{model:13} {data:8} width {width:<4}  op {op:5.2f}%  R* {chosen[setting]}  size:R* {share:5.2f}%  ratio {share / op:.2f}')
+        print(f'{model:13} {data:8} width {width:<4}  op {op:5.2f}%  R* {chosen[setting]}  size:R* {share:5.2f}%  '
+              f'ratio {share / op:.2f}')
     wrong = 0
     for path in sys.argv[2:]:
         with open(path, 'rb') as file:

@@ -28,12 +28,14 @@ def deviation(values):
 
 
 def diverged(losses_finite, last, fp32_last):
-    """A loss that was not finite, or a last epoch over 20 points below the mean of fp32's last epochs (None where there is none yet)."""
+    """A loss that was not finite, or a last epoch over 20 points below the mean of fp32's last epochs (None where
+    there is none yet)."""
     return not losses_finite or (fp32_last is not None and last < fp32_last - FAR_BELOW)
 
 
 def pooled(cells):
-    """The deviation within cells, weighted by their degrees of freedom; cells: lists of accuracies, diverged runs left out. None: unknown."""
+    """The deviation within cells, weighted by their degrees of freedom; cells: lists of accuracies, diverged runs
+    left out. None: unknown."""
     freedom = sum(len(cell) - 1 for cell in cells if len(cell) > 1)
     if freedom == 0:
         return None
@@ -45,7 +47,8 @@ def half_width(s, n):
 
 
 def compare(ours, reference, s, margin, planned=2):
-    """(verdict, d, h) of whether `ours` is no worse than `reference`; lists of accuracies, a value a seed, diverged runs with them.
+    """(verdict, d, h) of whether `ours` is no worse than `reference`; lists of accuracies, a value a seed, diverged
+    runs with them.
 
     Before both have `planned` seeds nothing is decided. Where they have different numbers of seeds the smaller counts.
     """

@@ -3,16 +3,18 @@
 
 Usage: run.py --bin DIR --data DIR --out DIR --seconds N [options] FILE...
 
-A .toml FILE is one of `ulp sweep`; its runs have the same names. A .txt FILE has a command of ulp a line, `NAME: ARGUMENTS`, OUT standing for
-a folder, or `NAME SECONDS: ARGUMENTS` with what it is expected to take; these have the machine to themselves. Every run with the first seed comes before any with the second; within a seed the order is
-that of the files.
+A .toml FILE is one of `ulp sweep`; its runs have the same names. A .txt FILE has a command of ulp a line, `NAME:
+ARGUMENTS`, OUT standing for a folder, or `NAME SECONDS: ARGUMENTS` with what it is expected to take; these have the
+machine to themselves. Every run with the first seed comes before any with the second; within a seed the order is that
+of the files.
 
-A run starts when it is expected to end before the time is up, by what runs of its kind took so far, or by careful guesses. If the next does
-not fit, a shorter one behind it may. With --cut runs start anyway, and those that still run when the time is up are stopped and saved: the
-same command with the same --work goes on with them.
+A run starts when it is expected to end before the time is up, by what runs of its kind took so far, or by careful
+guesses. If the next does not fit, a shorter one behind it may. With --cut runs start anyway, and those that still run
+when the time is up are stopped and saved: the same command with the same --work goes on with them.
 
-Finished runs are packed into one archive in --out, written anew after each: MANIFEST.json, and of each run config.toml, metrics.jsonl and
-log.txt. Runs that stand in an archive of --done, or were packed from the same --work before, are not made again, whatever file they are in.
+Finished runs are packed into one archive in --out, written anew after each: MANIFEST.json, and of each run config.toml,
+metrics.jsonl and log.txt. Runs that stand in an archive of --done, or were packed from the same --work before, are not
+made again, whatever file they are in.
 """
 
 import argparse
@@ -44,7 +46,8 @@ TOGETHER = {1: 1.0, 2: 1.6, 3: 2.1}  # how many times one run's work so many do 
 
 
 def text_of(value):
-    return str(value).lower() if isinstance(value, bool) else f'{value:.12g}' if isinstance(value, float) else str(value)
+    return (str(value).lower() if isinstance(value, bool) else f'{value:.12g}' if isinstance(value, float)
+            else str(value))
 
 
 class Job:
@@ -53,7 +56,8 @@ class Job:
     def __init__(self, file, name, options=None, command=None, seconds=60):
         self.file, self.name, self.options, self.command = os.path.basename(file), name, options, command
         self.seconds = seconds
-        what = command if options is None else sorted((key, text_of(value)) for key, value in options.items() if key != 'device')
+        what = (command if options is None
+                else sorted((key, text_of(value)) for key, value in options.items() if key != 'device'))
         self.key = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
 
     def alone(self):
@@ -68,8 +72,10 @@ class Job:
         policy = policy if policy in ('fp32', 'amp', 'fpu16') else 'narrow'
         if policy == 'fp32' and not get('tf32', False):
             policy = 'exact'
-        return ' '.join(map(text_of, (get('model', 'resnet20'), get('width', 1), get('batch', 128), get('data', ''), policy,
-                                      'updates' if get('update', 'master') != 'master' else '-', get('accumulator', 'fp32'))))
+        return ' '.join(map(text_of,
+                            (get('model', 'resnet20'), get('width', 1), get('batch', 128), get('data', ''), policy,
+                             'updates' if get('update', 'master') != 'master' else '-',
+                             get('accumulator', 'fp32'))))
 
     def guess(self):
         """Seconds an epoch, alone, before anything of this kind was measured."""
@@ -77,7 +83,8 @@ class Job:
             return self.seconds
         model, _, batch, _, policy, update, sums = self.kind().split(' ')
         seconds = ALONE.get(model, 60) / 30 * FACTOR[policy]
-        return seconds * (0.9 if float(batch) > 128 else 1) * (UPDATE if update == 'updates' else 1) * (1 if sums == 'fp32' else SUMS)
+        return (seconds * (0.9 if float(batch) > 128 else 1) * (UPDATE if update == 'updates' else 1)
+                * (1 if sums == 'fp32' else SUMS))
 
     def epochs(self):
         return 1 if self.alone() else self.options.get('epochs', 10)
@@ -100,7 +107,8 @@ def expand(path, seeds=None):
             grid['seed'] = seeds
         axes = [key for key, value in grid.items() if isinstance(value, list)]
         for values in itertools.product(*(grid[key] for key in axes)):
-            options = {**content.get('base', {}), **{key: value for key, value in grid.items() if key != 'name'}, **dict(zip(axes, values))}
+            options = {**content.get('base', {}), **{key: value for key, value in grid.items() if key != 'name'},
+                       **dict(zip(axes, values))}
             name = '-'.join(part(key, value) for key, value in zip(axes, values)) or 'run'
             jobs.append(Job(path, f'{grid["name"]}/{name}', options))
     return jobs
@@ -158,7 +166,8 @@ def thin(text, every):
 
 def device_name(device):
     if device == 'cuda':
-        found = subprocess.run(['nvidia-smi', '--query-gpu=name', '--format=csv,noheader'], capture_output=True, text=True, check=False)
+        found = subprocess.run(['nvidia-smi', '--query-gpu=name', '--format=csv,noheader'], capture_output=True,
+                               text=True, check=False)
         return found.stdout.strip() or 'cuda'
     with open('/proc/cpuinfo', encoding='utf-8') as file:
         return next((line.split(':', 1)[1].strip() for line in file if line.startswith('model name')), 'cpu')
@@ -186,7 +195,8 @@ class Runner:
         ulp = os.path.join(self.args.bin, 'ulp')
         folder = self.folder(job)
         if job.alone():
-            words = [folder if word == 'OUT' else self.args.device if word == 'cuda' else word for word in shlex.split(job.command)]
+            words = [folder if word == 'OUT' else self.args.device if word == 'cuda' else word
+                     for word in shlex.split(job.command)]
             return [ulp, *words]
         if os.path.exists(os.path.join(folder, 'last.safetensors')):
             return [ulp, 'train', '--resume', folder]
@@ -207,7 +217,8 @@ class Runner:
         get = job.options.get
         if re.match('fp32|amp|fpu16', get('policy', 'fp32')):
             return None
-        command = [os.path.join(self.args.bin, 'ulp'), 'plan', '--json', '--classes', '100' if get('data') == 'cifar100' else '10']
+        command = [os.path.join(self.args.bin, 'ulp'), 'plan', '--json', '--classes',
+                   '100' if get('data') == 'cifar100' else '10']
         for key in 'model', 'width', 'batch', 'policy', 'candidates', 'hi', 'lo', 'lo_grad', 'weight_grad', 'formats':
             if key in job.options:
                 command += ['--' + key.replace('_', '-'), text_of(get(key))]
@@ -220,7 +231,8 @@ class Runner:
         os.makedirs(folder if job.alone() else os.path.dirname(folder), exist_ok=True)
         log = open(folder + '.log', 'a', encoding='utf-8')
         command = self.train(job)
-        print(f'[{time.monotonic() - self.began:6.1f}] starts {job.name}, {self.times.expect(job, self.args.jobs):.0f} s expected', flush=True)
+        print(f'[{time.monotonic() - self.began:6.1f}] starts {job.name}, '
+              f'{self.times.expect(job, self.args.jobs):.0f} s expected', flush=True)
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         self.running[process] = (job, time.monotonic(), log)
         if self.busy_since is None:
@@ -260,8 +272,10 @@ class Runner:
         if whole:
             if not resumed:
                 self.times.add(job.kind(), job.epochs(), seconds, 1 if job.alone() else self.args.jobs)
-            entry = {'name': job.name, 'file': job.file, 'key': job.key, 'seconds': round(total, 2), 'jobs': 1 if job.alone() else self.args.jobs,
-                     'kind': 'lab' if job.alone() else 'train', 'options': job.options or {}, 'command': job.command or ''}
+            entry = {'name': job.name, 'file': job.file, 'key': job.key, 'seconds': round(total, 2),
+                     'jobs': 1 if job.alone() else self.args.jobs,
+                     'kind': 'lab' if job.alone() else 'train', 'options': job.options or {},
+                     'command': job.command or ''}
             self.keep(job, entry)
             self.entries.append(entry)
             self.notes['packed'].append(job.key)
@@ -269,7 +283,8 @@ class Runner:
             earlier[job.key] = total
         if not whole and not self.stopping:
             with open(folder + '.log', encoding='utf-8', errors='replace') as file:
-                self.failed.append({'name': job.name, 'key': job.key, 'code': code, 'said': self.without_paths(file.read()[-600:])})
+                self.failed.append({'name': job.name, 'key': job.key, 'code': code,
+                                    'said': self.without_paths(file.read()[-600:])})
         word = 'done' if whole else 'stopped' if self.stopping else f'FAILED ({code})'
         print(f'[{time.monotonic() - self.began:6.1f}] {word} {job.name}, {seconds:.1f} s', flush=True)
         if whole or not self.stopping:
@@ -310,7 +325,8 @@ class Runner:
         with open(os.path.join(folder, 'config.toml'), encoding='utf-8') as file:
             config = file.read()
         config = re.sub(r'(?m)^out = .*$', lambda _: f'out = {json.dumps(job.name)}', config)
-        config = re.sub(r'(?m)^data_dir = .*$', lambda _: f'data_dir = {json.dumps(job.options.get("data_dir", ""))}', config)
+        config = re.sub(r'(?m)^data_dir = .*$', lambda _: f'data_dir = {json.dumps(job.options.get("data_dir", ""))}',
+                        config)
         self.files[f'{job.name}/config.toml'] = config
         with open(os.path.join(folder, 'metrics.jsonl'), 'rb') as file:
             metrics = file.read()
@@ -328,13 +344,16 @@ class Runner:
         return text
 
     def manifest(self):
-        busy = self.notes['busy'] + self.busy + (time.monotonic() - self.busy_since if self.busy_since is not None else 0)
+        busy = (self.notes['busy'] + self.busy
+                + (time.monotonic() - self.busy_since if self.busy_since is not None else 0))
         options = ['--jobs', str(self.args.jobs), '--seconds', f'{self.args.seconds:g}', '--device', self.args.device]
         for name in 'seeds', 'only':
             options += [f'--{name}', getattr(self.args, name)] if getattr(self.args, name) else []
         files = ['experiments/claims/' + os.path.basename(path) for path in self.args.files]
-        return {'commit': self.args.commit, 'command': shlex.join(['run.py', '--bin', 'BIN', '--data', 'DATA', '--out', 'OUT', *options, *files]),
-                'device': self.device, 'started': self.started, 'jobs': self.args.jobs, 'busy_s': round(busy, 1), 'every': self.args.every,
+        return {'commit': self.args.commit,
+                'command': shlex.join(['run.py', '--bin', 'BIN', '--data', 'DATA', '--out', 'OUT', *options, *files]),
+                'device': self.device, 'started': self.started, 'jobs': self.args.jobs, 'busy_s': round(busy, 1),
+                'every': self.args.every,
                 'runs': self.entries, 'failed': self.failed}
 
     def pack(self):
@@ -374,8 +393,10 @@ class Runner:
         if self.entries or self.failed:
             self.pack()
         busy = self.manifest()['busy_s']
-        print(f'{len(self.entries)} runs done, {len(self.failed)} failed, {len(self.waiting)} not begun; busy {busy:.0f} of '
-              f'{time.monotonic() - self.began:.0f} s' + (f'; {os.path.basename(self.archive)}' if self.entries or self.failed else ''), flush=True)
+        print(f'{len(self.entries)} runs done, {len(self.failed)} failed, {len(self.waiting)} not begun; busy '
+              f'{busy:.0f} of '
+              f'{time.monotonic() - self.began:.0f} s'
+              + (f'; {os.path.basename(self.archive)}' if self.entries or self.failed else ''), flush=True)
         # What stopped runs took goes into the archive of the call that finishes them.
         self.notes['busy'] = 0 if self.entries or self.failed else busy
         self.write_notes()
@@ -385,7 +406,8 @@ class Runner:
 
 
 def read_notes(work):
-    """What is known of this working folder from calls before: seconds of stopped runs, packed runs, busy time in no archive."""
+    """What is known of this working folder from calls before: seconds of stopped runs, packed runs, busy time in no
+    archive."""
     path = os.path.join(work, 'notes.json')
     if not os.path.exists(path):
         return {'seconds': {}, 'packed': [], 'busy': 0}
@@ -411,14 +433,16 @@ def main():
     parser.add_argument('--seconds', type=float, required=True, help='all is over by then')
     parser.add_argument('--jobs', type=int, default=4, help='runs at a time')
     parser.add_argument('--commit', default='unknown', help='the commit that ulp was built from')
-    parser.add_argument('--done', action='append', help='folders of archives whose runs are not made again; this script\'s and OUT unless named')
+    parser.add_argument('--done', action='append',
+                        help='folders of archives whose runs are not made again; this script\'s and OUT unless named')
     parser.add_argument('--only', help='of the runs those alone whose name this regular expression finds')
     parser.add_argument('--seeds', help='these seeds instead of those in the files, as 2,3')
     parser.add_argument('--device', default='cuda')
     parser.add_argument('--every', type=int, default=20, help='one of so many ordinary steps is kept in a log; 1: all')
     parser.add_argument('--cut', action='store_true', help='start runs that will not end in time, and stop them')
     parser.add_argument('--keep-weights', action='store_true', help='leave the checkpoints of finished runs in --work')
-    parser.add_argument('--dry-run', action='store_true', help='list what would run, and how long that is expected to take')
+    parser.add_argument('--dry-run', action='store_true',
+                        help='list what would run, and how long that is expected to take')
     args = parser.parse_args()
     args.work = args.work or os.path.join(args.out, 'work')
     seeds = [int(seed) for seed in args.seeds.split(',')] if args.seeds else None

@@ -3,9 +3,10 @@
 
 Usage: tables.py [--check] [--logs FOLDER] [--page FILE] [--runs]
 
-Reads every *.tar.xz of FOLDER (this script's own unless named): MANIFEST.json, and of each run config.toml and metrics.jsonl. Writes what
-stands between the marks `<!-- claims:NAME -->` and `<!-- /claims:NAME -->` of the page. --check writes nothing, and exits 1 where the page
-has something else than the logs give. --runs prints every run as CSV: its archive, commit, time and figures.
+Reads every *.tar.xz of FOLDER (this script's own unless named): MANIFEST.json, and of each run config.toml and
+metrics.jsonl. Writes what stands between the marks `<!-- claims:NAME -->` and `<!-- /claims:NAME -->` of the page.
+--check writes nothing, and exits 1 where the page has something else than the logs give. --runs prints every run as
+CSV: its archive, commit, time and figures.
 """
 
 import argparse
@@ -29,10 +30,12 @@ from rules import FAILS, HOLDS, MORE, NO_RUN, NO_WORSE, OPEN, UNDECIDED, WORSE, 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 GRIDS = os.path.join(ROOT, 'experiments', 'claims')
 MODELS = ('squeezenet', 'resnet18', 'shufflenetv2', 'mobilenetv2')
-SETTINGS = [(model, data, width) for model in MODELS for data, width in (('cifar10', 1), ('cifar100', 1), ('cifar100', 0.25))]
+SETTINGS = [(model, data, width) for model in MODELS
+            for data, width in (('cifar10', 1), ('cifar100', 1), ('cifar100', 0.25))]
 PAPER_GPU_DAYS = 1081
 # What a setting is; the rest of a configuration is what is compared within it.
-SETTING = ('data', 'data_dir', 'model', 'width', 'epochs', 'batch', 'optimizer', 'lr', 'momentum', 'weight_decay', 'schedule', 'warmup')
+SETTING = ('data', 'data_dir', 'model', 'width', 'epochs', 'batch', 'optimizer', 'lr', 'momentum', 'weight_decay',
+           'schedule', 'warmup')
 NOT_COMPARED = ('seed', 'out', 'threads', 'checkpoint_every', 'tensorboard')
 
 
@@ -117,7 +120,8 @@ class Logs:
             self.runs.append(Run(name, manifest, entry, tomllib.loads(files[entry['name'] + '/config.toml']), lines))
 
     def judge(self):
-        """Marks the diverged runs and pools deviations. A configuration and seed stands once, a setting has one build."""
+        """Marks the diverged runs and pools deviations. A configuration and seed stands once, a setting has one
+        build."""
         fp32, commits, seen = {}, {}, {}
         for run in self.runs:
             which = run.key(('out', 'threads', 'checkpoint_every', 'tensorboard'))
@@ -186,7 +190,8 @@ class Assign:
         model, data, width = setting
 
         def cell(policy, **more):
-            return self.logs.cell(model=model, data=data, width=width, data_dir='', epochs=epochs, batch=128, schedule='cosine', tf32=True,
+            return self.logs.cell(model=model, data=data, width=width, data_dir='', epochs=epochs, batch=128,
+                                  schedule='cosine', tf32=True,
                                   update='default', keep_first_last=False, policy=policy, **more)
         return {'fp32': cell('fp32'), 'op': cell('op', promote='off'), 'op-out': cell('op-out', promote='off'),
                 'uniform': cell('uniform', promote='off'), 'size:R*': cell(self.ratios[setting], promote=0.01),
@@ -218,13 +223,16 @@ class Assign:
 
     def costs(self):
         """Points of the largest aggregate that promotion took, of every run with a threshold of 0.01."""
-        return [((run.planned_low - run.low_last) / 2, run) for run in self.logs.cell(promote=0.01) if run.planned_low is not None]
+        return [((run.planned_low - run.low_last) / 2, run)
+                for run in self.logs.cell(promote=0.01) if run.planned_low is not None]
 
     def claim1(self):
         outcomes = [self.first(setting)[0] for setting in SETTINGS]
         verdict = rules.at_least(outcomes, 10)
-        ours = NO_RUN if verdict == NO_RUN else (f'{outcomes.count(HOLDS)} of 12 settings hold, {outcomes.count(FAILS)} do not, '
-                                                 f'{12 - outcomes.count(HOLDS) - outcomes.count(FAILS)} open or not decided')
+        ours = NO_RUN if verdict == NO_RUN else (f'{outcomes.count(HOLDS)} of 12 settings hold, '
+                                                 f'{outcomes.count(FAILS)} do not, '
+                                                 f'{12 - outcomes.count(HOLDS) - outcomes.count(FAILS)} open or not '
+                                                 f'decided')
         return ours, verdict
 
     def claim2(self):
@@ -256,7 +264,8 @@ class Assign:
         worst = [item for item, run in self.costs() if run in cells['size:R*'] + cells['size:1']]
         return [setting[0], f'{setting[1]}, width {setting[2]:g}', f'`{self.ratios[setting]}`',
                 *(show(cells[name]) for name in ('fp32', 'op', 'uniform', 'size:R*', 'size:1', 'op-out')),
-                f'{low["op"]} / {low["size:R*"]} / {low["size:1"]}' if any(low.values()) else '', '' if ratio is None else f'{ratio:.2f}',
+                f'{low["op"]} / {low["size:R*"]} / {low["size:1"]}' if any(low.values()) else '',
+                '' if ratio is None else f'{ratio:.2f}',
                 signed(d) + (f' ± {h:.2f}' if h is not None else ''), '' if verdict == NO_RUN else verdict,
                 f'{max(worst):.2f}' if worst else '']
 
@@ -274,20 +283,26 @@ class Assign:
         rows = []
         for model in MODELS:
             def cell(policy, **more):
-                return show(self.logs.cell(**{'model': model, 'data': 'cifar10', 'data_dir': '', 'width': 1, 'epochs': 30, 'schedule': 'cosine',
-                                              'batch': 128, 'keep_first_last': False, 'policy': policy, 'tf32': True, **more}))
+                return show(self.logs.cell(**{'model': model, 'data': 'cifar10', 'data_dir': '', 'width': 1,
+                                              'epochs': 30, 'schedule': 'cosine',
+                                              'batch': 128, 'keep_first_last': False, 'policy': policy, 'tf32': True,
+                                              **more}))
             rows.append([model, *(cell(f'size:{r}', promote=promote) for r in (0.4, 0.7) for promote in ('off', 0.01)),
                          *(cell('size:1', promote=promote) for promote in (0.1, 0.01, 0.001)),
                          cell('uniform', promote='off', keep_first_last=True), cell('fp32', tf32=False)])
-        return table(['network', '`size:0.4`, no promotion', 'with', '`size:0.7`, no promotion', 'with', '`size:1`, threshold 0.1', '0.01',
+        return table(['network', '`size:0.4`, no promotion', 'with', '`size:0.7`, no promotion', 'with',
+                      '`size:1`, threshold 0.1', '0.01',
                       '0.001', '`uniform`, first and last high', 'fp32, exact'], rows)
 
     def fifths(self):
         rows = []
         for policy in ('fp32', 'size:0.2', 'size:0.4', 'size:0.6', 'size:0.8', 'size:1'):
-            runs = [run for run in self.logs.cell(policy=policy, model='shufflenetv2', epochs=6) if run.config['data_dir']]
+            runs = [run for run in self.logs.cell(policy=policy, model='shufflenetv2', epochs=6)
+                    if run.config['data_dir']]
             of_fifth = {run.config['data_dir']: run for run in runs}
-            rows.append([f'`{policy}`', *(f'{of_fifth[f"fifth{i}"].best:.2f}' if f'fifth{i}' in of_fifth else NO_RUN for i in range(1, 6)),
+            rows.append([f'`{policy}`',
+                         *(f'{of_fifth[f"fifth{i}"].best:.2f}' if f'fifth{i}' in of_fifth else NO_RUN
+                           for i in range(1, 6)),
                          f'{mean(best(runs)):.2f}' if runs else ''])
         return table(['policy', *(f'fifth {i}' for i in range(1, 6)), 'mean'], rows)
 
@@ -299,8 +314,10 @@ class Orders:
     def __init__(self, logs):
         self.cells = []
         for model, r in self.CELLS:
-            common = {'model': model, 'data': 'cifar100', 'width': 1, 'epochs': 30, 'schedule': 'cosine', 'promote': 0.01}
-            self.cells.append([[run for run in logs.cell(policy=f'{order}:{r}', **common) if run.config['seed'] < 3] if order != 'random' else
+            common = {'model': model, 'data': 'cifar100', 'width': 1, 'epochs': 30, 'schedule': 'cosine',
+                      'promote': 0.01}
+            self.cells.append([[run for run in logs.cell(policy=f'{order}:{r}', **common) if run.config['seed'] < 3]
+                               if order != 'random' else
                                [run for k in range(3) for run in logs.cell(policy=f'random:{r}:{k}', **common)]
                                for order in ('size', 'random', 'size-inc')])
 
@@ -341,10 +358,12 @@ class Split:
         self.logs = logs
         common = {'batch': 256, 'weight_decay': 2e-4, 'model': 'resnet18', 'data': 'cifar10'}
         self.runs = {name: logs.cell(epochs=200, **common, **what) for name, what, *_ in self.ROWS}
-        self.timed = {name: [run for run in logs.cell(epochs=3, **common, **what) if run.jobs == 1] for name, what, *_ in self.ROWS}
+        self.timed = {name: [run for run in logs.cell(epochs=3, **common, **what) if run.jobs == 1]
+                      for name, what, *_ in self.ROWS}
 
     def claims(self):
-        verdict, d, h = rules.compare(best(self.runs['fp16+8']), best(self.runs['AMP fp16']), self.logs.s.get('cifar10'),
+        verdict, d, h = rules.compare(best(self.runs['fp16+8']), best(self.runs['AMP fp16']),
+                                      self.logs.s.get('cifar10'),
                                       rules.NARROW_MARGIN, planned=3)
         ours = NO_RUN if d is None else f'fp16+8 - AMP {d:+.2f}' + (f' ± {h:.2f}' if h is not None else '')
         yield ours, {NO_WORSE: HOLDS, WORSE: FAILS, MORE: OPEN}.get(verdict, verdict)
@@ -360,9 +379,11 @@ class Split:
         rows = []
         for name, _, accuracy, time, memory in self.ROWS:
             timed = self.timed[name]
-            rows.append([name, accuracy, show(self.runs[name]), time, f'{mean([run.epoch_seconds for run in timed]):.2f} s' if timed else NO_RUN,
+            rows.append([name, accuracy, show(self.runs[name]), time,
+                         f'{mean([run.epoch_seconds for run in timed]):.2f} s' if timed else NO_RUN,
                          memory, f'{mean([run.peak for run in timed]) / 2**20:.0f} MiB' if timed else NO_RUN])
-        return table(['formats', 'paper: accuracy %', 'ours', 'paper: time', 'ours, an epoch', 'paper: memory', 'ours, peak'], rows)
+        return table(['formats', 'paper: accuracy %', 'ours', 'paper: time', 'ours, an epoch', 'paper: memory',
+                      'ours, peak'], rows)
 
 
 class Bf16:
@@ -372,7 +393,8 @@ class Bf16:
             ('bf16, stochastic', {'policy': 'fpu16:bf16', 'update': 'stochastic'}, '95.33 ± 0.08', NO_WORSE),
             ('bf16, Kahan', {'policy': 'fpu16:bf16', 'update': 'kahan'}, '95.36 ± 0.07', NO_WORSE),
             ('bf16 but for fp32 weights', {'policy': 'fpu16:bf16', 'update': 'master'}, '95.40 ± 0.05', NO_WORSE)]
-    MORE = [(f'{name}, {rule}', {'policy': f'fpu16:{name}', 'update': rule}) for name in ('fp16', 'e8m5', 'e8m3', 'e8m1')
+    MORE = [(f'{name}, {rule}', {'policy': f'fpu16:{name}', 'update': rule})
+            for name in ('fp16', 'e8m5', 'e8m3', 'e8m1')
             for rule in ('plain', 'stochastic', 'kahan')]
 
     def __init__(self, logs):
@@ -383,7 +405,8 @@ class Bf16:
         return self.logs.cell(model='resnet18', data='cifar10', epochs=epochs, schedule=schedule, tf32=True, **what)
 
     def compare(self, what, epochs):
-        return rules.compare(best(self.cell(what, epochs)), best(self.cell(self.ROWS[0][1], epochs)), self.logs.s.get('cifar10'),
+        return rules.compare(best(self.cell(what, epochs)), best(self.cell(self.ROWS[0][1], epochs)),
+                             self.logs.s.get('cifar10'),
                              rules.NARROW_MARGIN)
 
     def claim(self):
@@ -409,28 +432,37 @@ class Mpt:
     """Claim 10, its first half."""
 
     def __init__(self, logs):
-        common = {'model': 'resnet18', 'data': 'cifar10', 'data_dir': '', 'width': 1, 'epochs': 30, 'schedule': 'cosine', 'batch': 128,
+        common = {'model': 'resnet18', 'data': 'cifar10', 'data_dir': '', 'width': 1, 'epochs': 30,
+                  'schedule': 'cosine', 'batch': 128,
                   'lr': 0.1, 'warmup': 0}
         self.fp32 = logs.cell(policy='fp32', tf32=True, update='default', **common)
-        self.rows = [('`amp:fp16`, no scale', 'none', 'default'), ('scale 1024', 1024, 'default'), ('dynamic scale', 'dynamic', 'default'),
+        self.rows = [('`amp:fp16`, no scale', 'none', 'default'), ('scale 1024', 1024, 'default'),
+                     ('dynamic scale', 'dynamic', 'default'),
                      ('dynamic scale, no master weights', 'dynamic', 'plain')]
-        self.cells = [logs.cell(policy='amp:fp16', loss_scale=scale, update=update, **common) for _, scale, update in self.rows]
-        self.found = [rules.compare(best(runs), best(self.fp32), logs.s.get('cifar10'), rules.MARGIN['cifar10']) for runs in self.cells]
+        self.cells = [logs.cell(policy='amp:fp16', loss_scale=scale, update=update, **common)
+                      for _, scale, update in self.rows]
+        self.found = [rules.compare(best(runs), best(self.fp32), logs.s.get('cifar10'), rules.MARGIN['cifar10'])
+                      for runs in self.cells]
         small = {'model': 'resnet20', 'data': 'cifar10', 'epochs': 5}
         self.sums = [('resnet20, 5 epochs: fp32', logs.cell(policy='fp32', **small))]
-        self.sums += [(f'resnet20, 5 epochs: `amp:fp16`, sums in {sums}', logs.cell(policy='amp:fp16', accumulator=sums, **small))
+        self.sums += [(f'resnet20, 5 epochs: `amp:fp16`, sums in {sums}',
+                       logs.cell(policy='amp:fp16', accumulator=sums, **small))
                       for sums in ('fp32', 'fp16')]
 
     def claim(self):
         verdict = rules.all_of([item[0] for item in self.found[:3]], [NO_WORSE] * 3)
-        return NO_RUN if verdict == NO_RUN else '; '.join(f'{name}: {found[0]}' + (f' ({found[1]:+.2f})' if found[1] is not None else '')
-                                                          for (name, _, _), found in zip(self.rows[:3], self.found)), verdict
+        return NO_RUN if verdict == NO_RUN else '; '.join(f'{name}: {found[0]}'
+                                                          + (f' ({found[1]:+.2f})' if found[1] is not None else '')
+                                                          for (name, _, _), found in zip(self.rows[:3],
+                                                              self.found)), verdict
 
     def table(self):
         rows = [['resnet18: fp32', show(self.fp32), '', '']]
-        rows += [['resnet18: ' + name, show(runs), signed(d) + (f' ± {h:.2f}' if h is not None else ''), '' if verdict == NO_RUN else verdict]
+        rows += [['resnet18: ' + name, show(runs), signed(d) + (f' ± {h:.2f}' if h is not None else ''),
+                  '' if verdict == NO_RUN else verdict]
                  for (name, _, _), runs, (verdict, d, h) in zip(self.rows, self.cells, self.found)]
-        return table(['formats', 'ours', '- fp32', 'no worse?'], rows + [[name, show(runs), '', ''] for name, runs in self.sums])
+        return table(['formats', 'ours', '- fp32', 'no worse?'],
+                     rows + [[name, show(runs), '', ''] for name, runs in self.sums])
 
 
 def columns(text, name):
@@ -455,30 +487,40 @@ def claim8(logs):
     if lab is None:
         return NO_RUN, NO_RUN
     weights, passes = (float(columns(lab[2], name)[2]) for name in ('weights', 'forward/backward'))
-    return f'weights {weights:g} times fp32\'s loss, forward and backward {passes:g} times', HOLDS if weights >= 10 and passes <= 1.1 else FAILS
+    return (f'weights {weights:g} times fp32\'s loss, forward and backward {passes:g} times',
+            HOLDS if weights >= 10 and passes <= 1.1 else FAILS)
 
 
 ASSIGN = 'ulp sweep experiments/claims/claims-1-3-assign.toml'
 # Number, what the paper says and where, command, which logs: the runs' file or the lab's name.
 CLAIMS = [
-    ('1', 'Assign, section 5.3 and Figure 4: in 10 of 12 plots, over twice the memory reduction of `op` at a similar accuracy', ASSIGN,
+    ('1', 'Assign, section 5.3 and Figure 4: in 10 of 12 plots, over twice the memory reduction of `op` at a similar '
+          'accuracy', ASSIGN,
      'claims-1-3-assign.toml'),
-    ('2', 'Assign, section 5.3 and Figure 4: `uniform` loses far more than all others in 6 of 12 plots, as training diverges; '
+    ('2', 'Assign, section 5.3 and Figure 4: `uniform` loses far more than all others in 6 of 12 plots, as training '
+          'diverges; '
      'with all tensors low and promotion it never does', ASSIGN, 'claims-1-3-assign.toml'),
-    ('3', 'Assign, sections 4.2 and 5.4: promotion takes less than 3% of the largest model aggregate', ASSIGN, 'claims-1-3-assign.toml'),
-    ('4', 'Assign, section 5.4 and Figure 5: the largest groups first is the best order in nearly all cases, the smallest first the worst '
+    ('3', 'Assign, sections 4.2 and 5.4: promotion takes less than 3% of the largest model aggregate', ASSIGN,
+     'claims-1-3-assign.toml'),
+    ('4', 'Assign, section 5.4 and Figure 5: the largest groups first is the best order in nearly all cases, the '
+          'smallest first the worst '
      'throughout', 'ulp sweep experiments/claims/claim-4-orders.toml', 'claim-4-orders.toml'),
     ('5', 'Split, Figure 2: 54% less peak memory than mixed precision, a dummy model of two billion parameters',
      'ulp lab memory-profile --parameters 2000M', 'claim-5-memory-profile.txt'),
-    ('6, accuracy', 'Split, Table 3: fp16+8 94.06%, AMP 94.04%, resnet18 on CIFAR-10', 'ulp sweep experiments/claims/claim-6-split.toml',
+    ('6, accuracy', 'Split, Table 3: fp16+8 94.06%, AMP 94.04%, resnet18 on CIFAR-10',
+     'ulp sweep experiments/claims/claim-6-split.toml',
      'claim-6-split.toml'),
-    ('6, memory', 'Split, Table 3: fp16+8 takes 3776 MB, AMP 4520 MB, 16% less', 'ulp sweep experiments/claims/claim-6-split-time.toml',
+    ('6, memory', 'Split, Table 3: fp16+8 takes 3776 MB, AMP 4520 MB, 16% less',
+     'ulp sweep experiments/claims/claim-6-split-time.toml',
      'claim-6-split-time.toml'),
-    ('6, time', 'Split, Table 3: fp16+8 takes 20 min, AMP 24 min, 16% less', 'ulp sweep experiments/claims/claim-6-split-time.toml',
+    ('6, time', 'Split, Table 3: fp16+8 takes 20 min, AMP 24 min, 16% less',
+     'ulp sweep experiments/claims/claim-6-split-time.toml',
      'claim-6-split-time.toml'),
-    ('8', 'BF16, section 3.1 and Figure 2: on least squares, rounding weights to nearest leaves the loss magnitudes higher, rounding '
+    ('8', 'BF16, section 3.1 and Figure 2: on least squares, rounding weights to nearest leaves the loss magnitudes '
+          'higher, rounding '
      'forward and backward alone close to none', 'ulp lab least-squares --format bf16', 'claim-8-least-squares.txt'),
-    ('9', 'BF16, Tables 3 and 4, resnet18 on CIFAR-10: fp32 95.45%, plain 94.23%, stochastic 95.33%, Kahan 95.36%, fp32 weights 95.40%',
+    ('9', 'BF16, Tables 3 and 4, resnet18 on CIFAR-10: fp32 95.45%, plain 94.23%, stochastic 95.33%, Kahan 95.36%, '
+          'fp32 weights 95.40%',
      'ulp sweep experiments/claims/claim-9-bf16.toml', 'claim-9-bf16.toml'),
     ('10, first half', 'MPT, section 4.1: convolutional networks in fp16 match fp32 without loss scaling',
      'ulp sweep experiments/claims/claim-10-mpt.toml', 'claim-10-mpt.toml'),
@@ -486,12 +528,14 @@ CLAIMS = [
 
 
 def sources(logs, file):
-    names = sorted({name for name, manifest in logs.archives if any(entry['file'] == file for entry in manifest['runs'])})
+    names = sorted({name for name, manifest in logs.archives
+                    if any(entry['file'] == file for entry in manifest['runs'])})
     return ', '.join(f'`{name}`' for name in names) or 'none yet'
 
 
 def hours(seconds):
-    return f'{seconds / 3600:.2f} h' if seconds >= 3600 else f'{seconds / 60:.1f} min' if seconds >= 60 else f'{seconds:.0f} s'
+    return (f'{seconds / 3600:.2f} h' if seconds >= 3600 else f'{seconds / 60:.1f} min' if seconds >= 60
+            else f'{seconds:.0f} s')
 
 
 def effort(logs):
@@ -508,19 +552,24 @@ def effort(logs):
     spread = ', '.join(f'{pool} {s:.3f}' for pool, s in sorted(logs.s.items()) if s is not None) or NO_RUN
     commits = ', '.join(sorted({manifest['commit'][:12] for _, manifest in logs.archives})) or 'none'
     return (table(['file', 'runs', 'time of all runs', 'of the longest'], rows) +
-            f'\n\nThe GPU was busy for {hours(busy)}, {busy / 86400:.4f} GPU-days; the Assign paper took {PAPER_GPU_DAYS:,}.\n'
+            f'\n\nThe GPU was busy for {hours(busy)}, {busy / 86400:.4f} GPU-days; the Assign paper took '
+            f'{PAPER_GPU_DAYS:,}.\n'
             f'Builds: {commits}.\ns, in points: {spread}.')
 
 
 def tables(logs):
     assign, orders, split, bf16, mpt = Assign(logs), Orders(logs), Split(logs), Bf16(logs), Mpt(logs)
-    found = [assign.claim1(), assign.claim2(), assign.claim3(), orders.claim(), claim5(logs), *split.claims(), claim8(logs), bf16.claim(),
+    found = [assign.claim1(), assign.claim2(), assign.claim3(), orders.claim(), claim5(logs), *split.claims(),
+             claim8(logs), bf16.claim(),
              mpt.claim()]
-    rows = [[number, paper, ours, f'`{command}`', sources(logs, file), f'**{verdict}**' if verdict in (HOLDS, FAILS) else verdict]
+    rows = [[number, paper, ours, f'`{command}`', sources(logs, file),
+             f'**{verdict}**' if verdict in (HOLDS, FAILS) else verdict]
             for (number, paper, command, file), (ours, verdict) in zip(CLAIMS, found, strict=True)]
     return {'verdicts': table(['claim', 'the paper', 'ours', 'command', 'log', 'verdict'], rows),
-            'settings': assign.settings(), 'promotion': assign.promotion(), 'fifths': assign.fifths(), 'long': assign.long(),
-            'orders': orders.table(), 'split': split.table(), 'bf16': bf16.table(), 'mpt': mpt.table(), 'effort': effort(logs)}
+            'settings': assign.settings(), 'promotion': assign.promotion(), 'fifths': assign.fifths(),
+            'long': assign.long(),
+            'orders': orders.table(), 'split': split.table(), 'bf16': bf16.table(), 'mpt': mpt.table(),
+            'effort': effort(logs)}
 
 
 def fill(page, made):
@@ -530,7 +579,8 @@ def fill(page, made):
     def replace(match):
         name = match.group(1)
         if name not in made or name in seen:
-            raise Bad(f'the page has a mark claims:{name} ' + ('twice' if name in seen else 'of which there is no table'))
+            raise Bad(f'the page has a mark claims:{name} '
+                      + ('twice' if name in seen else 'of which there is no table'))
         seen.add(name)
         return f'<!-- claims:{name} -->\n{made[name]}\n<!-- /claims:{name} -->'
     filled = re.sub(r'<!-- claims:([a-z0-9-]+) -->\n.*?<!-- /claims:\1 -->', replace, page, flags=re.S)
@@ -541,11 +591,14 @@ def fill(page, made):
 
 def print_runs(logs):
     out = csv.writer(sys.stdout, lineterminator='\n')
-    out.writerow(['archive', 'commit', 'run', 'seed', 'seconds', 'jobs', 'best', 'last', 'diverged', 'low_mean', 'low_last', 'promoted', 'skipped',
+    out.writerow(['archive', 'commit', 'run', 'seed', 'seconds', 'jobs', 'best', 'last', 'diverged', 'low_mean',
+                  'low_last', 'promoted', 'skipped',
                   'peak_bytes'])
     for run in logs.runs:
-        out.writerow([run.archive, run.commit[:12], run.entry['name'], f'{run.config["seed"]:g}', f'{run.seconds:.1f}', run.jobs, f'{run.best:.2f}',
-                      f'{run.last:.2f}', int(run.diverged), f'{run.low_mean:.2f}', f'{run.low_last:.2f}', run.promoted, run.skipped, run.peak])
+        out.writerow([run.archive, run.commit[:12], run.entry['name'], f'{run.config["seed"]:g}', f'{run.seconds:.1f}',
+                      run.jobs, f'{run.best:.2f}',
+                      f'{run.last:.2f}', int(run.diverged), f'{run.low_mean:.2f}', f'{run.low_last:.2f}', run.promoted,
+                      run.skipped, run.peak])
 
 
 def main():
@@ -567,7 +620,8 @@ def main():
         print(f'tables.py: {error}', file=sys.stderr)
         return 1
     busy = sum(manifest['busy_s'] for _, manifest in logs.archives)
-    print(f'{len(logs.runs)} runs in {len(logs.archives)} archives; {busy:.0f} GPU-seconds, {busy / 86400:.4f} GPU-days '
+    print(f'{len(logs.runs)} runs in {len(logs.archives)} archives; {busy:.0f} GPU-seconds, {busy / 86400:.4f} '
+          f'GPU-days '
           f'(the Assign paper: {PAPER_GPU_DAYS:,})')
     if args.check:
         if filled != page:
