@@ -97,7 +97,8 @@ __device__ inline void report_now(const RangeCount& seen, EncodeStats* stats) {
   if ((here & ((1u << threadIdx.x % 32) - 1)) != 0) return;  // a lower lane reports
 #endif
   // The maximum only grows: no atomic is needed if it is large enough already.
-  if (all.amax <= *reinterpret_cast<volatile unsigned int*>(&stats->amax)) all.amax = 0;
+  const volatile float& most = stats->amax;
+  if (all.amax <= float_bits(most)) all.amax = 0;
   all.flush(*stats);
 }
 
