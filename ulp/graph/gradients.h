@@ -1,10 +1,10 @@
 // Reverse mode as explicit nodes. Every gradient is a tensor with a name: NAME.grad for the tensor
 // NAME.
 //
-// An activation that several nodes read gets one part from each (NAME.grad.0, NAME.grad.1 ..., in
-// the order of the readers), each written in the gradient's format, and a node that adds them up. A
-// parameter that is used more than once, or over several micro-batches, gets a sum in fp32
-// (NAME.grad.sum) that each use adds to, and one node that writes NAME.grad when it is complete.
+// If several nodes read an activation, each writes one part of its gradient (NAME.grad.0,
+// NAME.grad.1 ..., in the order of the readers) in the gradient's format, and a node adds the parts.
+// If a parameter is used more than once, or over several micro-batches, each use adds to a sum in
+// fp32 (NAME.grad.sum), and one node writes NAME.grad when the sum is complete.
 #pragma once
 
 #include <string>
@@ -19,8 +19,7 @@ class Gradients {
  public:
   // For the gradient rules of operators:
 
-  // The complete gradient of a tensor that a forward node wrote; none where nothing flows back to
-  // it.
+  // The complete gradient of a tensor that a forward node wrote; none if nothing flows back to it.
   TensorId of(TensorId tensor) const;
   bool wanted(TensorId input) const;
   // The tensor to write as this node's share in the gradient of its input. Once for each wanted
@@ -57,9 +56,9 @@ class Gradients {
   std::vector<Flow> flow_;  // by tensor
 };
 
-// Adds the nodes that compute the gradient of the mean of `loss` (one element an example) over the
-// examples and the micro-batches, times the loss scale. Throws an Error where a node in between has
-// no gradient rule.
+// Adds the nodes that compute the gradient of the mean loss, times the loss scale. `loss` has one
+// element per example; the mean is over examples and micro-batches. Throws an Error if a node in
+// between has no gradient rule.
 void differentiate(Graph& graph, TensorId loss, int micro_batches = 1);
 
 }  // namespace ulp

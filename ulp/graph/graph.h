@@ -1,9 +1,9 @@
 // The static training graph: tensors and the nodes that make them, by number, in the order they
 // run. A graph knows shapes, names and rules; it holds no data, no formats and no kernels.
 //
-// A node reads its inputs and writes its outputs. Tensors are written by one node, with two
-// exceptions that say so: weights, running statistics and optimizer state live on between steps and
-// are written in place, and a gradient sum is written by each use of its parameter.
+// A node reads its inputs and writes its outputs. One node writes a tensor, with two exceptions.
+// State (weights, running statistics, optimizer state) lives on between steps and is written in
+// place. Each use of a parameter writes its gradient sum.
 #pragma once
 
 #include <cstddef>
@@ -106,8 +106,7 @@ enum class Phase : uint8_t {
   forward,
   backward,
   finish,  // once a step, after its last micro-batch: sums become gradients
-  // Once it is known that the step counts: what made gradients that were not kept makes them again
-  // (repeat.h).
+  // Once it is known that the step counts: computes gradients again that were not kept (repeat.h).
   recompute,
   finish_again,
   update,
@@ -126,8 +125,8 @@ struct Node {
 
 class Graph {
  public:
-  // Throws an Error for a name that stands already, or whose number another name has: random words
-  // would serve twice, as they should for twins alone.
+  // Throws an Error if the name exists, or if another name has the same number: then both would get
+  // the same random words, which only twins should.
   TensorId add_tensor(TensorInfo info);
   NodeId add_node(Node node);
 

@@ -1,7 +1,7 @@
-// Rounding an fp32 number to a format's numbers, to nearest-even, and staying in fp32: what each
-// operation of narrow arithmetic ends with. A few integer and fp32 operations without branches, so
-// that a loop over it becomes vector code; the same bits as encoding and decoding by scalar.h, but
-// that every NaN is taken for the one of kNanBits first.
+// Rounds an fp32 number to a format's numbers, to nearest even; the result is fp32. Each operation
+// of narrow arithmetic ends with it. There are no branches, so a loop over it becomes vector code.
+// The bits are those of encoding and decoding by scalar.h, except that every NaN is first replaced
+// by that of kNanBits.
 #pragma once
 
 #include <cstdint>
@@ -40,8 +40,8 @@ struct Nearest {
   }
 };
 
-// Throws an Error for a format with normal numbers that are subnormal in fp32, whose patterns are
-// spaced otherwise, and where `overflow` asks for an infinity that it does not have.
+// Throws an Error if a normal number of the format is subnormal in fp32, where patterns are spaced
+// otherwise, or if `overflow` asks for an infinity that the format does not have.
 Nearest make_nearest(const FloatFormat& format, Overflow overflow = Overflow::saturate);
 
 }  // namespace ulp

@@ -1,6 +1,6 @@
-// The scalar codec (scalar.h) in few instructions, for devices on which every thread works on
-// single numbers: the same codes, values and events for every format, mode and number. Formats and
-// numbers that the short way does not cover go the long way.
+// The scalar codec (scalar.h) in few instructions, for devices whose threads work on single numbers.
+// Codes, values and events are the same for every format, mode and number. What the short way does
+// not cover goes the long way.
 #pragma once
 
 #include <cstdint>
@@ -84,15 +84,15 @@ ULP_HD inline uint32_t axis_place(const QuickCodec& quick, uint32_t magnitude) {
   return (twice > sum ? twice : sum) - quick.lowest;
 }
 
-// What is added to a place so that its carry into the codes is stochastic rounding. With f the
-// place's last `shift` bits and q the random word's first: the word is below the fraction f * 2^(32
-// - shift) where q < f, that is where f + (2^shift - 1 - q) carries.
+// What is added to a place so that its carry into the codes is stochastic rounding. Let f be the
+// place's last `shift` bits and q the random word's first `shift` bits. The word is below the
+// fraction f 2^(32-shift) if q < f, that is if f + (2^shift - 1 - q) carries.
 ULP_HD constexpr uint32_t random_addend(const QuickCodec& quick, uint32_t random) {
   return (uint32_t{1} << quick.shift) - 1 - (random >> (32 - quick.shift));
 }
-// Whether, with that added, the place was too short to tell: q = f, and the bits of both that come
-// then would decide. Below the smallest normal number alone some may have been cut off; elsewhere
-// there are none and it is not rounded up.
+// Whether, with that added, the place was too short to tell: q = f, and later bits of both decide.
+// Only below the smallest normal number were such bits cut off. Elsewhere there are none, and the
+// number is not rounded up.
 ULP_HD constexpr bool random_unsure(const QuickCodec& quick, uint32_t sum) {
   const uint32_t last = (uint32_t{1} << quick.shift) - 1;
   return (sum & last) == last;

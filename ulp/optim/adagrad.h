@@ -30,7 +30,7 @@ struct Adagrad {
   template <typename Near>
   void round_constants(const Near&) {}
 
-  // What is taken off the weight. `state` is the sum of squares.
+  // What is subtracted from the weight. `state` is the sum of squares.
   template <typename Arithmetic = Wide>
   ULP_HD float decrease(const UpdateScalars& s, float weight, float grad, float* state,
                         const Arithmetic& q = {}) const {

@@ -6,9 +6,8 @@
 // once. What is guaranteed of bits and NaN stands in update.h; square roots are IEEE's, correctly
 // rounded.
 //
-// In narrow arithmetic the step is computed in the order of the formulas, as algorithms 4 and 5 of
-// the BF16 paper have
-// it:  lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps).
+// In narrow arithmetic the step follows the order of algorithms 4 and 5 of the BF16 paper:
+//   lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)
 #pragma once
 
 #include <cmath>
@@ -19,8 +18,8 @@
 
 namespace ulp {
 
-// The moments, and the step that they give. 1 - beta is kept beside beta: worked out in fp32 it
-// would lose up to ten bits where beta is near 1.
+// The moments, and the step that they give. 1 - beta is kept beside beta: computed in fp32 it would
+// lose up to ten bits if beta is near 1.
 struct AdamMoments {
   float beta1 = 0.9f, rest1 = 0.1f;
   float beta2 = 0.999f, rest2 = 0.001f;
@@ -74,7 +73,7 @@ struct Adam {
     moments.round_constants(near);
   }
 
-  // What is taken off the weight.
+  // What is subtracted from the weight.
   template <typename Arithmetic = Wide>
   ULP_HD float decrease(const UpdateScalars& s, float weight, float grad, float* state,
                         const Arithmetic& q = {}) const {
@@ -107,7 +106,7 @@ struct AdamW {
     moments.round_constants(near);
   }
 
-  // What is taken off the weight.
+  // What is subtracted from the weight.
   template <typename Arithmetic = Wide>
   ULP_HD float decrease(const UpdateScalars& s, float weight, float grad, float* state,
                         const Arithmetic& q = {}) const {

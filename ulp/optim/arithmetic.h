@@ -1,7 +1,7 @@
-// What optimizers ask of an arithmetic (update.h) beside the rounding of results. One that names
-// itself kUnsettled computes as Wide does, for those who look at all results and do a step again by
-// Wide where one is not ordinary: it need not settle NaN, and has divisions, square roots and
-// limits of its own, which are right for ordinary numbers.
+// What optimizers need of an arithmetic (update.h) besides rounding. An arithmetic with kUnsettled
+// is a faster Wide. Its divisions, square roots and limits are right for ordinary numbers only, and
+// it does not settle NaN. Whoever uses it looks at all results, and repeats the step with Wide if
+// one is not ordinary.
 #pragma once
 
 #include <cmath>

@@ -34,7 +34,7 @@ struct Lion {
     rest2 = near(rest2);
   }
 
-  // What is taken off the weight. `state` is the momentum.
+  // What is subtracted from the weight. `state` is the momentum.
   template <typename Arithmetic = Wide>
   ULP_HD constexpr float decrease(const UpdateScalars& s, float weight, float grad, float* state,
                                   const Arithmetic& q = {}) const {

@@ -33,9 +33,8 @@ struct OptimizerConfig {
   double beta1 = 0.9, beta2 = 0.999;
   double eps = 1e-8;
 
-  // Throws Error for numbers that make no optimizer, judged as the fp32 numbers that they become,
-  // and for momentum that Adam would ignore. What a kind does not use and cannot be mistaken about
-  // is not looked at.
+  // Throws Error for numbers that make no optimizer, once they are rounded to fp32, and for momentum
+  // that Adam would ignore. Does not look at other numbers that the kind does not use.
   void check() const;
 
   bool operator==(const OptimizerConfig&) const = default;
@@ -49,18 +48,17 @@ Optimizer make_optimizer(const OptimizerConfig& config);
 // "momentum", "exp_avg" and "exp_avg_sq", or "sum"; none for SGD without momentum.
 std::span<const OptimizerState> optimizer_states(const Optimizer& optimizer);
 
-// The configuration of a machine that has no numbers but the format's: every scalar is the nearest
-// one there is. A fraction that would become 1 is the one below it, a positive number that would
-// become 0 the smallest. `changed` gets a line for those two, which change what the optimizer does
-// and not only how exactly.
+// The configuration for a machine that has only the format's numbers: every scalar becomes the
+// nearest one. A fraction that would become 1 becomes the number below 1. A positive number that
+// would become 0 becomes the smallest one. These two change what the optimizer does; `changed` gets
+// a line for each.
 OptimizerConfig representable(const OptimizerConfig& config, const FloatFormat& format,
                               std::vector<std::string>* changed = nullptr);
 
-// The scalars of one step. `updates` is how many were made before it: 0 at the first, and a step
-// that was skipped because its gradients had overflowed does not count. `lr` is the rate of this
-// step (schedule.h). The corrections of Adam's moments are worked out in double, without libm: the
-// same on every machine. With a narrow `arithmetic` rates and corrections are among its numbers,
-// and powers of beta are products that are rounded one by one.
+// The scalars of one step. `updates` counts the updates before it; a skipped step does not count.
+// `lr` is the rate of this step (schedule.h). Adam's bias corrections are computed in double without
+// libm, so they are the same on every machine. A narrow `arithmetic` rounds rates and corrections to
+// its numbers, and rounds each product of a power of beta.
 UpdateScalars update_scalars(const OptimizerConfig& config, uint64_t updates, double lr,
                              double grad_scale = 1,
                              double clip_value = std::numeric_limits<double>::infinity(),

@@ -1,5 +1,5 @@
-// How what an optimizer takes off a weight is written back: the update rule. It owns the stored
-// weight, knows no optimizer, and works with all of them.
+// The update rule: how the difference that an optimizer computes is written to the stored weight.
+// It works with every optimizer.
 //
 //   master             fp32 weights
 //   plain              narrow weights, rounded to nearest: updates below half a unit are lost
@@ -49,8 +49,8 @@ std::string update_rule_forms();
 // All rules, those with a number by a few of them: for tables, benchmarks and tests.
 std::vector<UpdateRule> update_rules();
 
-// What a weight is stored as under the rule where `weight` is its format; for master that must be
-// fp32. Throws an Error where they do not go together, which says what would.
+// The storage of a weight under the rule, for a weight of format `weight`; for master that must be
+// fp32. Throws an Error if they do not go together, and says what would.
 Storage stored_weight(const UpdateRule& rule, const Storage& weight);
 
 // The new weight, before it is rounded into its storage, of the rules without compensation.
@@ -63,9 +63,9 @@ ULP_HD constexpr float master_step(const Rule& optimizer, const UpdateScalars& s
   return direct_update(weight, optimizer.decrease(s, weight, grad, state));
 }
 
-// Kahan's sum, Algorithm 1 of the BF16 paper: every operation is rounded to the weight's format by
-// `near`, but the sum itself, which is the new weight, by `sum`. A weight that does not move leaves
-// its update in the compensation.
+// Kahan's sum, Algorithm 1 of the BF16 paper. `sum` rounds the new weight; `near` rounds all other
+// operations to the weight's format. If the weight does not move, its update stays in the
+// compensation.
 struct Compensated {
   float weight, compensation;
 };
@@ -85,8 +85,8 @@ ULP_HD constexpr Compensated kahan_update(float weight, float decrease, float co
   return {settle_nan(made.weight), settle_nan(made.compensation)};
 }
 
-// How many updates there were that were not zero, and how many of them changed nothing that is
-// stored, neither the weight nor its compensation: lost to rounding.
+// How many updates were not zero, and how many of these were cancelled: they changed neither the
+// stored weight nor its compensation.
 struct UpdateCounts {
   uint64_t updates = 0, cancelled = 0;
 

@@ -1,15 +1,14 @@
-// What every optimizer shares: the scalars of one step, what happens to a raw gradient before the
-// optimizer sees it, and in which arithmetic it computes. Optimizers know one element: its weight,
-// its gradient and its states, all as fp32 numbers, and say what is to be taken off the weight. How
-// weight and states are stored, and how the difference is rounded into the weight's storage, is
-// decided elsewhere (rule.h).
+// What all optimizers share: the scalars of one step, what happens to a raw gradient first, and the
+// arithmetic. An optimizer sees one element: its weight, its gradient and its states, all as fp32
+// numbers. It says what to subtract from the weight. The rule (rule.h) decides how weight and states
+// are stored, and how the difference is rounded.
 //
 // Steps use IEEE operations in fp32 in a fixed order and no fma, so they give the same bits on CPU
 // and GPU and in a vectorised loop. A NaN that comes out, in a weight or a state, is the one of
 // kNanBits (math.h).
 //
-// An arithmetic is what every operation's result goes through: Wide leaves it in fp32; a Nearest
-// (nearest.h) rounds it to a format, as a unit for that format alone would compute.
+// Every operation's result goes through an arithmetic. Wide leaves it in fp32. Nearest (nearest.h)
+// rounds it to a format, as a processor for that format alone would.
 #pragma once
 
 #include "ulp/base/device.h"
@@ -19,8 +18,8 @@ namespace ulp {
 // The same for all elements of a step. update_scalars (optimizer.h) works them out in double.
 struct UpdateScalars {
   float lr;  // the learning rate of this step
-  // Factor on the raw gradient: one over the loss scale, times that of clipping by norm. An fp32
-  // number in narrow arithmetic too, whose smallest number may be larger.
+  // Factor on the raw gradient: one over the loss scale, times the factor of clipping by norm. It
+  // stays fp32 in narrow arithmetic, whose smallest number may be larger.
   float grad_scale;
   float clip_value;  // then gradients are cut to [-clip_value, clip_value]; infinity: not
   float adam_rate;   // lr / (1 - beta1^t), t the number of the update, from 1
@@ -36,8 +35,8 @@ struct OptimizerState {
   bool squares = false;        // of gradients: never negative, over twice the range, and divided by
 };
 
-// What is known of an optimizer without its mathematics: what it is given where a user says
-// nothing, and which hyperparameters it has.
+// What is known of an optimizer without its mathematics: its defaults, and which hyperparameters it
+// has.
 struct OptimizerTraits {
   double lr, momentum = 0, weight_decay = 0;
   double eps = 0;           // 0: it has none

@@ -18,24 +18,20 @@ namespace ulp {
 struct Assignment {
   // A tensor that is not named is fp32.
   std::map<std::string, Storage> storage = {};
-  // Of the tensors that are stored low, and of no others: the high format, which promotion gives
-  // them.
+  // The high format of each tensor that is stored low, and of no other. Promotion gives it to them.
   std::map<std::string, Storage> high = {};
-  // The groups that a policy of groups demoted, in its order. Promotion and kept ends do not change
-  // it.
+  // The groups that a policy demoted, in its order. Promotion and kept ends do not change it.
   std::vector<int> low_groups = {};
 
   bool is_low(const std::string& name) const { return high.contains(name); }
-  // What the tensor is stored as, fp32 where it is not named; and what it is or would be as a high
-  // one.
+  // The format of the tensor, fp32 if it is not named; and its high format.
   Storage storage_of(const std::string& name) const;
   Storage high_of(const std::string& name) const;
   // To the high format, for good. False where the tensor is not low and nothing changes.
   bool promote(const std::string& name);
 };
 
-// A short text that differs where anything of the assignment does, as far as chance allows: eight
-// hexadecimal digits.
+// A hash of the assignment: eight hexadecimal digits.
 std::string assignment_digest(const Assignment& assignment);
 
 // The paper's low-precision ratio: elements stored low among all that are counted, from 0 to 1.

@@ -1,5 +1,4 @@
-// Assignments by groups: what the policies of groups give, for whoever chooses groups by other
-// means.
+// Assignments by groups, for policies and for whoever chooses groups by other means.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +18,9 @@ Assignment demote_groups(const Graph& graph, std::span<const CountedTensor> tens
 std::vector<uint64_t> saved_bits(const Graph& graph, std::span<const CountedTensor> tensors,
                                  const PolicyOptions& options);
 
-// Groups by what their demotion costs: error over saved bits, the cheapest first, larger ones first
-// where that is equal. The greedy way to pack a knapsack: with the errors of groups as if they
-// added up, no set of groups that saves as much as a beginning of this order has a smaller sum.
+// Groups by the cost of their demotion, error over saved bits: the cheapest first, of equals the
+// larger first. This is the greedy way to pack a knapsack. If errors of groups add up, no set of
+// groups saves as much as a beginning of this order with a smaller sum of errors.
 std::vector<int> order_by_error(std::span<const double> errors, std::span<const uint64_t> saved,
                                 std::span<const size_t> sizes);
 

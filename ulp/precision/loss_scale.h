@@ -34,10 +34,10 @@ struct LossScale {
 LossScale parse_loss_scale(std::string_view text);
 std::string loss_scale_text(const LossScale& scale);
 
-// What `auto` does. Tried out at a scale, the gradients had their largest magnitudes at 1/headroom
-// of what their formats hold at most, over all of them (below 1: they overflowed). Returns the
-// scale to try next: the largest power of two that leaves kMargin free, as far as this trial can
-// tell. It is found when it is the one that was tried.
+// What `auto` does. At the scale that was tried, the largest gradient was 1/headroom of the largest
+// number of its format; a headroom below 1 means overflow. Returns the scale to try next: the
+// largest power of two that leaves kMargin free, as far as this trial can tell. The search ends when
+// it returns the scale that was tried.
 double next_trial_scale(double tried, double headroom);
 
 class LossScaler {

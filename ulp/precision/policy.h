@@ -8,25 +8,25 @@
 // (`ulp sensitivity` writes it) or comes with the options, and peak:BYTES at plans. They are pure functions of
 // that.
 //
-// Low and high are those of the candidates, whose weight gradients are usually high in any case. So
-// size:R can end with a ratio of low elements slightly below R, and below 1 at R = 1: the groups
-// are measured, as in the public code of the precision-assignment paper. Groups of one size are
-// taken by number.
+// Low and high are those of the candidates, whose weight gradients are usually always high. R counts
+// whole groups, as in the public code of the precision-assignment paper. So size:R can end with a
+// ratio of low elements slightly below R, and below 1 at R = 1. Groups of one size are taken by
+// number.
 //
-// The ends are the tensors that the first and the last matrix product read and write, parameters
-// and gradients among them, and the graph's inputs. `op` and `op-out` leave them high, as the paper
-// does ("but not the first/last one"), any other policy with keep_first_last. The choice of groups
-// is not changed by that.
+// The ends are the graph's inputs and the tensors that the first and the last matrix product read
+// and write, with parameters and gradients. `op` and `op-out` leave them high, as the paper does
+// ("but not the first/last one"). Other policies do so with keep_first_last, which does not change
+// the choice of groups.
 //
 // amp has candidates of its own, fp32 and the named format. As in the paper, activations, weights
 // as products read them and all their gradients take 16 bits, rounded once from fp32 sums; weights
 // have fp32 master copies. As in common practice, three things that cost next to nothing stay fp32,
 // with their gradients: log-softmax, losses, and parameters of normalisations.
 //
-// fpu16 is the BF16 paper's 16-bit-FPU training, for any format: whoever runs it also keeps running
-// statistics and optimizer state in the format, and rounds each operation of an optimizer's step to
-// it. What an operator writes is rounded once; a normalisation or an activation function counts as
-// one operator.
+// fpu16 is the BF16 paper's 16-bit-FPU training, for any format. A run with it also keeps running
+// statistics and optimizer state in the format, and rounds each operation of an optimizer step to
+// it. What an operator writes is rounded once; a normalisation or an activation function is one
+// operator.
 //
 // In a file, low is what has fewer bits than the candidates' high format. It is the model's if its
 // names are, all of them and no others; batch size and width may differ.
