@@ -1,6 +1,6 @@
-// Reading and writing tensors whatever their storage. A Reader gives a pointer to fp32 if the tensor
-// is stored so, and decodes slices otherwise. A Writer takes slices of fp32, each element once. It
-// rounds them to the tensor's format and reports the range events.
+// Reading and writing tensors whatever their storage. A Reader gives a pointer to fp32 if the
+// tensor is stored so, and decodes slices otherwise. A Writer takes slices of fp32, each element
+// once. It rounds them to the tensor's format and reports the range events.
 #pragma once
 
 #include <cstddef>

@@ -37,9 +37,9 @@ struct PlanContext {
   TensorId root_of(TensorId id) const { return roots.empty() ? id : roots[static_cast<size_t>(id.index)]; }
 };
 
-// A node to run, with the elementwise nodes that are inlined: their outputs are rounded in registers
-// and never stored. Several roots are neighbouring nodes of one kind in one task, as optimizer steps
-// are.
+// A node to run, with the elementwise nodes that are inlined: their outputs are rounded in
+// registers and never stored. Several roots are neighbouring nodes of one kind in one task, as
+// optimizer steps are.
 struct Problem {
   const PlanContext& plan;
   std::vector<NodeId> inlined = {};  // in graph order
@@ -54,9 +54,10 @@ struct Problem {
   const TensorFormat& format(TensorId id) const { return plan.formats[static_cast<size_t>(id.index)]; }
 };
 
-// What a task gets when it runs. On a device other than the host all pointers lead into the device's
-// memory; only the arrays `data` and `feeds` themselves are on the host, while the task runs. There
-// the task launches its work into the stream and adds to `stats`, and nobody calls `report`.
+// What a task gets when it runs. On a device other than the host all pointers lead into the
+// device's memory; only the arrays `data` and `feeds` themselves are on the host, while the task
+// runs. There the task launches its work into the stream and adds to `stats`, and nobody calls
+// `report`.
 class RunContext {
  public:
   // By tensor, the address of its bytes; null if it has none. A source (input, indices, target)
@@ -118,8 +119,8 @@ struct KernelDef {
   // Its output may lie where an input of the same shape and storage lies: each element is read
   // before it is written.
   bool in_place = false;
-  // It may run on a side stream beside the steps after it, until one of them reads what it writes or
-  // overwrites what it reads.
+  // It may run on a side stream beside the steps after it, until one of them reads what it writes
+  // or overwrites what it reads.
   bool side_stream = false;
 };
 
@@ -150,12 +151,12 @@ struct Backend {
   // the loss.
   std::unique_ptr<Task> (*make_found_inf)(const PlanContext& plan, std::span<const TensorId> gradients,
                                           TensorId sums) = nullptr;
-  // Makes a task without workspace that prepares for all of these at once (Task::prepared). They must
-  // outlive it. Null: each prepares for itself.
+  // Makes a task without workspace that prepares for all of these at once (Task::prepared). They
+  // must outlive it. Null: each prepares for itself.
   std::unique_ptr<Task> (*make_preparation)(std::span<Task* const> tasks) = nullptr;
-  // Merges two tasks that run one right after the other into one, with the same bits. The merged task
-  // may write the second's results while it still reads the first's tensors; it reads each element
-  // before it overwrites it. The two must outlive it. Null if it cannot.
+  // Merges two tasks that run one right after the other into one, with the same bits. The merged
+  // task may write the second's results while it still reads the first's tensors; it reads each
+  // element before it overwrites it. The two must outlive it. Null if it cannot.
   std::unique_ptr<Task> (*make_merged)(Task& first, Task& second) = nullptr;
 };
 

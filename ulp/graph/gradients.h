@@ -2,9 +2,9 @@
 // NAME.
 //
 // If several nodes read an activation, each writes one part of its gradient (NAME.grad.0,
-// NAME.grad.1 ..., in the order of the readers) in the gradient's format, and a node adds the parts.
-// If a parameter is used more than once, or over several micro-batches, each use adds to a sum in
-// fp32 (NAME.grad.sum), and one node writes NAME.grad when the sum is complete.
+// NAME.grad.1 ..., in the order of the readers) in the gradient's format, and a node adds the
+// parts. If a parameter is used more than once, or over several micro-batches, each use adds to a
+// sum in fp32 (NAME.grad.sum), and one node writes NAME.grad when the sum is complete.
 #pragma once
 
 #include <string>

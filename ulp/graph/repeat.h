@@ -11,8 +11,8 @@
 
 namespace ulp {
 
-// Adds the twins NAME.again of all nodes that compute weight gradients: of the backward nodes, or, if
-// sums over several micro-batches live on, only of the nodes that finish them. Call it after
+// Adds the twins NAME.again of all nodes that compute weight gradients: of the backward nodes, or,
+// if sums over several micro-batches live on, only of the nodes that finish them. Call it after
 // differentiate. Returns the twin by tensor; none if a tensor has none.
 std::vector<TensorId> repeat_gradients(Graph& graph);
 

@@ -1,6 +1,6 @@
-// The scalar codec (scalar.h) in few instructions, for devices whose threads work on single numbers.
-// Codes, values and events are the same for every format, mode and number. What the short way does
-// not cover goes the long way.
+// The scalar codec (scalar.h) in few instructions, for devices whose threads work on single
+// numbers. Codes, values and events are the same for every format, mode and number. What the short
+// way does not cover goes the long way.
 #pragma once
 
 #include <cstdint>

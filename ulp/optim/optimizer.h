@@ -33,8 +33,8 @@ struct OptimizerConfig {
   double beta1 = 0.9, beta2 = 0.999;
   double eps = 1e-8;
 
-  // Throws Error for numbers that make no optimizer, once they are rounded to fp32, and for momentum
-  // that Adam would ignore. Does not look at other numbers that the kind does not use.
+  // Throws Error for numbers that make no optimizer, once they are rounded to fp32, and for
+  // momentum that Adam would ignore. Does not look at other numbers that the kind does not use.
   void check() const;
 
   bool operator==(const OptimizerConfig&) const = default;
@@ -56,9 +56,9 @@ OptimizerConfig representable(const OptimizerConfig& config, const FloatFormat& 
                               std::vector<std::string>* changed = nullptr);
 
 // The scalars of one step. `updates` counts the updates before it; a skipped step does not count.
-// `lr` is the rate of this step (schedule.h). Adam's bias corrections are computed in double without
-// libm, so they are the same on every machine. A narrow `arithmetic` rounds rates and corrections to
-// its numbers, and rounds each product of a power of beta.
+// `lr` is the rate of this step (schedule.h). Adam's bias corrections are computed in double
+// without libm, so they are the same on every machine. A narrow `arithmetic` rounds rates and
+// corrections to its numbers, and rounds each product of a power of beta.
 UpdateScalars update_scalars(const OptimizerConfig& config, uint64_t updates, double lr,
                              double grad_scale = 1,
                              double clip_value = std::numeric_limits<double>::infinity(),

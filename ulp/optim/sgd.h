@@ -29,8 +29,8 @@ struct Sgd {
   template <typename Near>
   void round_constants(const Near&) {}
 
-  // What is subtracted from the weight. `state` is the momentum. Without momentum it still points to
-  // a number, 0, whose new value nobody keeps; so a loop has no branch.
+  // What is subtracted from the weight. `state` is the momentum. Without momentum it still points
+  // to a number, 0, whose new value nobody keeps; so a loop has no branch.
   template <typename Arithmetic = Wide>
   ULP_HD constexpr float decrease(const UpdateScalars& s, float weight, float grad, float* state,
                                   const Arithmetic& q = {}) const {

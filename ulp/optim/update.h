@@ -1,7 +1,7 @@
 // What all optimizers share: the scalars of one step, what happens to a raw gradient first, and the
 // arithmetic. An optimizer sees one element: its weight, its gradient and its states, all as fp32
-// numbers. It says what to subtract from the weight. The rule (rule.h) decides how weight and states
-// are stored, and how the difference is rounded.
+// numbers. It says what to subtract from the weight. The rule (rule.h) decides how weight and
+// states are stored, and how the difference is rounded.
 //
 // Steps use IEEE operations in fp32 in a fixed order and no fma, so they give the same bits on CPU
 // and GPU and in a vectorised loop. A NaN that comes out, in a weight or a state, is the one of

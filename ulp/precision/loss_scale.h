@@ -36,8 +36,8 @@ std::string loss_scale_text(const LossScale& scale);
 
 // What `auto` does. At the scale that was tried, the largest gradient was 1/headroom of the largest
 // number of its format; a headroom below 1 means overflow. Returns the scale to try next: the
-// largest power of two that leaves kMargin free, as far as this trial can tell. The search ends when
-// it returns the scale that was tried.
+// largest power of two that leaves kMargin free, as far as this trial can tell. The search ends
+// when it returns the scale that was tried.
 double next_trial_scale(double tried, double headroom);
 
 class LossScaler {

@@ -8,10 +8,10 @@
 // (`ulp sensitivity` writes it) or comes with the options, and peak:BYTES at plans. They are pure functions of
 // that.
 //
-// Low and high are those of the candidates, whose weight gradients are usually always high. R counts
-// whole groups, as in the public code of the precision-assignment paper. So size:R can end with a
-// ratio of low elements slightly below R, and below 1 at R = 1. Groups of one size are taken by
-// number.
+// Low and high are those of the candidates, whose weight gradients are usually always high. R
+// counts whole groups, as in the public code of the precision-assignment paper. So size:R can end
+// with a ratio of low elements slightly below R, and below 1 at R = 1. Groups of one size are taken
+// by number.
 //
 // The ends are the graph's inputs and the tensors that the first and the last matrix product read
 // and write, with parameters and gradients. `op` and `op-out` leave them high, as the paper does
