@@ -168,7 +168,7 @@ TEST(Device, ASteadyStepIsOneLaunch) {
   }
 }
 
-TEST(Device, TheDeviceJudgesAsTheVerdictDoes) {
+TEST(Device, TheDeviceChecksAsTheVerdictDoes) {
   for (const double norm : {0.0, 0.05}) {
     for (const bool fused : {false, true}) {
       SCOPED_TRACE(fused);

@@ -86,19 +86,19 @@ std::vector<TensorFormat> forward_and_grad(const Graph& graph, const std::string
       graph, [&](const TensorInfo& tensor) { return is_gradient(tensor.kind) ? grad : forward; });
 }
 
-int count_joined(const Plan& plan) {
-  int joined = 0;
+int count_merged(const Plan& plan) {
+  int merged = 0;
   for (size_t i = 0; i < plan.steps().size(); ++i) {
     const bool pair = plan.steps()[i].merged_task != nullptr;
-    joined += pair;
+    merged += pair;
     EXPECT_EQ(pair, i + 1 < plan.steps().size() && plan.steps()[i + 1].merged);
   }
-  return joined;
+  return merged;
 }
 
 // A batch norm's reduction and what follows it are one task in formats that models train in. The
 // bits are those of two, the range events too.
-TEST(EmulatedStep, JoinedStepsChangeNoBit) {
+TEST(EmulatedStep, MergedStepsChangeNoBit) {
   const harness::TrainingGraph once = make_graph("resnet8", 16, 0, 0.5),
                                twice = make_graph("resnet8", 8, 0, 1, 3, 2);
   struct Tried {
@@ -115,8 +115,8 @@ TEST(EmulatedStep, JoinedStepsChangeNoBit) {
     PlanOptions joined, apart;
     joined.backend = apart.backend = &emulated_backend();
     apart.merge = false;
-    EXPECT_GE(count_joined(Plan(graph, formats, joined)), 10);
-    EXPECT_EQ(count_joined(Plan(graph, formats, apart)), 0);
+    EXPECT_GE(count_merged(Plan(graph, formats, joined)), 10);
+    EXPECT_EQ(count_merged(Plan(graph, formats, apart)), 0);
     const harness::Trained first = run_plan(tried.made, formats, joined, 0xFF),
                            second = run_plan(tried.made, formats, apart, 0xFF);
     harness::expect_same_bits(second, first, "joined");
@@ -140,7 +140,7 @@ TEST(EmulatedStep, JoinsMostNormsOfModels) {
     PlanOptions options;
     options.backend = &emulated_backend();
     const Plan joined(made.net.graph, formats, options);
-    EXPECT_GE(count_joined(joined), tried.least);
+    EXPECT_GE(count_merged(joined), tried.least);
     options.merge = false;
     const Plan apart(made.net.graph, formats, options);
     EXPECT_LE(static_cast<double>(joined.step_bytes()), 1.02 * static_cast<double>(apart.step_bytes()));
@@ -149,7 +149,7 @@ TEST(EmulatedStep, JoinsMostNormsOfModels) {
     options.merge = true;
     const Plan tight(made.net.graph, formats, options);
     EXPECT_LE(tight.step_bytes(), least.step_bytes());
-    EXPECT_GE(count_joined(tight), tried.least / 2);
+    EXPECT_GE(count_merged(tight), tried.least / 2);
   }
 }
 

@@ -14,7 +14,7 @@
 namespace ulp {
 namespace {
 
-using Judgement = EngineOptions::FusedOverflow;
+using OverflowCheck = EngineOptions::FusedOverflow;
 
 struct Data {
   std::vector<float> images;
@@ -105,9 +105,9 @@ Outcome train(const EngineOptions& made, const std::vector<float>& scales = {}, 
   return outcome;
 }
 
-EngineOptions fused(EngineOptions made, Judgement judgement = Judgement::twice) {
+EngineOptions fused(EngineOptions made, OverflowCheck overflow_check = OverflowCheck::twice) {
   made.fused_backward = true;
-  made.fused_overflow_of = judgement;
+  made.fused_overflow_of = overflow_check;
   return made;
 }
 
@@ -175,7 +175,7 @@ TEST(Fused, OverflowsAreSkippedWithTheSameBits) {
           EXPECT_EQ(plain.updated, (std::vector<bool>{true, false, true, true, false, true}));
           EXPECT_EQ(plain, train(fused(made), scales));
           if (norm == 0) {
-            EXPECT_EQ(plain, train(fused(made, Judgement::snapshot), scales));
+            EXPECT_EQ(plain, train(fused(made, OverflowCheck::snapshot), scales));
           }
         }
       }
@@ -221,7 +221,7 @@ TEST(Fused, TakesTheMemoryOfFewGradients) {
 }
 
 TEST(Fused, ASnapshotCannotServeANorm) {
-  EngineOptions made = fused(options("plain", "bf16", OptimizerKind::sgd), Judgement::snapshot);
+  EngineOptions made = fused(options("plain", "bf16", OptimizerKind::sgd), OverflowCheck::snapshot);
   made.clip_norm = 1;
   EXPECT_THROW(Engine{made}, Error);
 }

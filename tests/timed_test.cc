@@ -14,7 +14,7 @@ namespace ulp {
 namespace {
 
 // Counts, and takes every run of a step to last a millisecond.
-class CountingClock : public StepClock {
+class CountingClock : public PlanClock {
  public:
   void begin(size_t step, CUstream_st* stream) override {
     EXPECT_NE(stream, nullptr);
@@ -26,14 +26,14 @@ class CountingClock : public StepClock {
     times_[step].seconds += 1e-3;
     ++times_[step].runs;
   }
-  std::vector<StepTime> take() override { return std::exchange(times_, {}); }
+  std::vector<PlanStepTime> take() override { return std::exchange(times_, {}); }
 
  private:
   bool open_ = false;
-  std::vector<StepTime> times_;
+  std::vector<PlanStepTime> times_;
 };
 
-std::unique_ptr<StepClock> counting_clock() { return std::make_unique<CountingClock>(); }
+std::unique_ptr<PlanClock> counting_clock() { return std::make_unique<CountingClock>(); }
 size_t seven_bytes() { return 7; }
 
 uint64_t calls(const StepBench& bench) {

@@ -8,7 +8,7 @@
 namespace ulp {
 namespace {
 
-using Judgement = EngineOptions::FusedOverflow;
+using OverflowCheck = EngineOptions::FusedOverflow;
 
 // With what aligning each tensor adds.
 std::string per_parameter(const Engine& engine) {
@@ -26,12 +26,12 @@ std::string per_parameter(const Engine& engine) {
                      static_cast<double>(states) / n);
 }
 
-std::string fused_line(EngineOptions options, std::string_view name, bool fused, Judgement judgement,
-                       bool judged) {
+std::string fused_line(EngineOptions options, std::string_view name, bool fused, OverflowCheck overflow_check,
+                       bool checks_inf) {
   options.fused_backward = fused;
-  options.fused_overflow_of = judgement;
-  options.may_skip = [judged](auto&&...) { return judged; };
-  if (judgement == Judgement::snapshot) options.clip_norm = 0;
+  options.fused_overflow_of = overflow_check;
+  options.may_skip = [checks_inf](auto&&...) { return checks_inf; };
+  if (overflow_check == OverflowCheck::snapshot) options.clip_norm = 0;
   const Engine engine(options);
   std::string extra = "none";
   if (engine.makes_gradients_twice()) {
@@ -53,18 +53,19 @@ std::string fused_line(EngineOptions options, std::string_view name, bool fused,
 }  // namespace
 
 std::string update_summary(const EngineOptions& options, const Engine& engine) {
-  const bool judged = options.may_skip && options.may_skip(engine.counted(), engine.assignment());
+  const bool checks_inf = options.may_skip && options.may_skip(engine.counted(), engine.assignment());
   const bool norm = options.clip_norm > 0;
   std::string text = per_parameter(engine);
   text += fmt::format("backward and updates{:<28}{:>12}  {}\n", "", "peak", "extra work a step");
-  text += fused_line(options, "all gradients, then all updates", false, Judgement::twice, judged);
-  if (!norm && !judged) text += fused_line(options, "fused", true, Judgement::twice, false);
+  text += fused_line(options, "all gradients, then all updates", false, OverflowCheck::twice, checks_inf);
+  if (!norm && !checks_inf) text += fused_line(options, "fused", true, OverflowCheck::twice, false);
   text += fused_line(
       options,
       norm ? "fused, gradients made twice for their norm" : "fused, gradients made twice to skip overflows",
-      true, Judgement::twice, true);
+      true, OverflowCheck::twice, true);
   if (!norm)
-    text += fused_line(options, "fused, with a snapshot to skip overflows", true, Judgement::snapshot, true);
+    text +=
+        fused_line(options, "fused, with a snapshot to skip overflows", true, OverflowCheck::snapshot, true);
   return text;
 }
 

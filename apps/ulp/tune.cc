@@ -1,4 +1,5 @@
-// `ulp tune`: how much can be stored low, by the accuracy that short runs reach or by the memory that there is.
+// `ulp tune`: how much can be stored low, by the accuracy that short runs reach or by the memory
+// that there is.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -113,11 +114,11 @@ void tune_memory(const TuneOptions& options, const RunConfig& config) {
   table.columns = {{"r"}, {"low %"}, {"aggregate %"}, {"peak bytes"}, {"peak"}, {"fits", true}};
   std::optional<double> chosen;
   size_t chosen_peak = 0;
-  RunPlan all_high;
+  RunEstimate all_high;
   std::pair<size_t, double> least = {~size_t{0}, 0};
   // More groups low need not mean a lower peak, so each is planned.
   for (const double ratio : distinct_ratios(config, input)) {
-    const RunPlan plan = plan_of(with_ratio(config, ratio), input);
+    const RunEstimate plan = estimate_of(with_ratio(config, ratio), input);
     if (ratio == 0) all_high = plan;
     const bool fits = plan.peak_bytes <= static_cast<size_t>(*limit);
     if (fits && !chosen) {
@@ -142,7 +143,8 @@ void tune_memory(const TuneOptions& options, const RunConfig& config) {
   write_choice(config, *chosen);
 }
 
-// Flags say how long pilots are too, and --pilot-... go before them; a file is about the run to come.
+// Flags say how long pilots are too, and --pilot-... go before them; a file is about the run to
+// come.
 RunConfig pilot_config(const TuneOptions& options, RunConfig config, const RunInput& input) {
   if (options.epochs_option->count() > 0 || !(options.given("epochs") || options.given("steps"))) {
     const bool shorter = config.steps == 0 && config.epochs < options.pilot_epochs;
@@ -178,17 +180,17 @@ Pilots make_pilots(const RunConfig& pilot, const std::vector<double>& ratios, co
   for (const double ratio : ratios) {
     const RunConfig config = with_ratio(pilot, ratio);
     add(config, fmt::format("size_{}", ratio));
-    made.pilots.push_back({ratio, plan_of(config, input)});
+    made.pilots.push_back({ratio, estimate_of(config, input)});
   }
   return made;
 }
 
-void print_pilots(const std::vector<TunePilot>& pilots, const RunResult& fp32, const RunPlan& fp32_plan,
+void print_pilots(const std::vector<TunePilot>& pilots, const RunResult& fp32, const RunEstimate& fp32_plan,
                   uint64_t all_high) {
   TextTable table;
   table.columns = {{"r"},    {"planned aggregate %"}, {"measured low %"}, {"planned peak"}, {"best acc %"},
                    {"drop"}, {"promotions"},          {"", true}};
-  const auto relative = [&](const RunPlan& plan) {
+  const auto relative = [&](const RunEstimate& plan) {
     return share_cell(static_cast<double>(plan.aggregate_bits) / static_cast<double>(all_high));
   };
   table.rows.push_back({"fp32", relative(fp32_plan), share_cell(0), bytes_cell(fp32_plan.peak_bytes),
@@ -236,8 +238,8 @@ void tune_drop(const TuneOptions& options, const RunConfig& config) {
     one.low_ratio = result.low_ratio;
     one.promotions = result.promotions;
   }
-  const uint64_t all_high = plan_of(with_ratio(pilot, 0), input).aggregate_bits;
-  print_pilots(made.pilots, fp32, plan_of(baseline.config, input), all_high);
+  const uint64_t all_high = estimate_of(with_ratio(pilot, 0), input).aggregate_bits;
+  print_pilots(made.pilots, fp32, estimate_of(baseline.config, input), all_high);
   if (fp32.diverged) {
     fmt::print(
         "the run in fp32, which the others are compared with, diverged: nothing is chosen. Try a smaller "

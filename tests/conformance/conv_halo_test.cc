@@ -132,9 +132,9 @@ size_t expect_same(const Work& work) {
         for (const uint32_t processors : {1u, 132u}) {
           IgemmTiling tiling;
           tiling.columns = columns;
-          tiling.padded.images = images;
-          tiling.padded.rows = rows;
-          if (!make_padded(run.shape(), work.feed, processors, tiling)) continue;
+          tiling.halo.images = images;
+          tiling.halo.rows = rows;
+          if (!make_halo(run.shape(), work.feed, processors, tiling)) continue;
           ++fitted;
           EXPECT_EQ(run.computed(tiling), expected)
               << columns << " columns, " << images << " images, " << rows << " rows, " << tiling.grid

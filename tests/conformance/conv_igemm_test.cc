@@ -29,7 +29,7 @@ using cuda::IgemmShape;
 using cuda::IgemmTiling;
 
 constexpr Feed kFeeds[] = {Feed::bf16_from_8,  Feed::bf16,        Feed::tf32_from_8,
-                           Feed::tf32_from_16, Feed::half_from_8, Feed::half_from_16};
+                           Feed::tf32_from_16, Feed::fp16_from_8, Feed::fp16_from_16};
 constexpr uint32_t kProcessors = 132;
 
 // These kernels, and the reference for all that they do not take.
@@ -51,9 +51,9 @@ Case conv(const Shape& x, const ConvOptions& o) {
   return {name, [=](Sketch& s) { s.train(conv2d(s.b, name, s.operand(x), o)); }};
 }
 
-// Tiles that are full and that are not; slabs of 16, 32 and 64 channels, with some missing; several
-// chunks and tiles of columns; images smaller than a tile and larger; parts of gradients with and
-// without taps.
+// Tiles that are full and that are not; input stages of 16, 32 and 64 channels, with some missing;
+// several chunks and tiles of columns; images smaller than a tile and larger; parts of gradients
+// with and without taps.
 const std::vector<Case>& convolutions() {
   static const std::vector<Case> all = {
       conv({1, 1, 1, 16}, {16, 3, 1, 1, 1, false}),
@@ -68,7 +68,7 @@ const std::vector<Case>& convolutions() {
       conv({2, 11, 10, 16}, {16, 2, 3, 0, 1, false}),
       conv({2, 7, 7, 16}, {16, 3, 1, 0, 1, false}),
       conv({3, 6, 6, 8}, {8, 3, 1, 1, 1, false}),
-      // Of bf16, padded: several images in a tile, a kernel larger than its images and one with
+      // Of bf16, halo: several images in a tile, a kernel larger than its images and one with
       // much padding, columns that are no channels.
       conv({7, 4, 4, 32}, {32, 3, 1, 1, 1, false}),
       conv({2, 13, 6, 64}, {24, 5, 1, 2, 1, false}),
@@ -228,7 +228,7 @@ TEST(ConvIgemm, EveryWeightHasAPlaceOfItsOwn) {
 }
 
 // Natural blocks: channels of the input lie in order.
-TEST(ConvIgemm, EveryWeightOfAPaddedTileHasAPlaceOfItsOwn) {
+TEST(ConvIgemm, EveryWeightOfAHaloTileHasAPlaceOfItsOwn) {
   for (const uint32_t columns : {16u, 32u, 64u}) {
     for (const uint32_t channels : {16u, 32u, 64u}) {
       std::vector<int> taken(columns * channels);
@@ -246,7 +246,7 @@ TEST(ConvIgemm, EveryWeightOfAPaddedTileHasAPlaceOfItsOwn) {
   }
 }
 
-// All pixels that a tile's results look at lie in its slab.
+// All pixels that a tile's results look at lie in its input stage.
 void expect_covered(const IgemmShape& shape, const IgemmTiling& tiling, const std::string& what) {
   cuda::IgemmCall call;
   call.shape = shape;
@@ -266,12 +266,12 @@ void expect_covered(const IgemmShape& shape, const IgemmTiling& tiling, const st
           pixel(result, shape.row[tap / shape.columns], shape.column[tap % shape.columns]);
       if (!inside) continue;
       ASSERT_GE(at, first) << what << " result " << result;
-      ASSERT_LT(at, first + tiling.slab_rows) << what << " result " << result;
+      ASSERT_LT(at, first + tiling.input_rows) << what << " result " << result;
     }
   }
 }
 
-TEST(ConvIgemm, SlabsHaveEveryPixelOfTheirTile) {
+TEST(ConvIgemm, InputStagesHaveEveryPixelOfTheirTile) {
   size_t fitted = 0;
   for (const uint32_t size : {1u, 2u, 3u, 7u, 8u, 13u, 32u}) {
     for (const uint32_t kernel : {1u, 2u, 3u, 5u}) {
@@ -290,7 +290,7 @@ TEST(ConvIgemm, SlabsHaveEveryPixelOfTheirTile) {
                 // The gradient has 16 output channels.
                 if (!cuda::make_tiling(part.shape, Feed::bf16, kProcessors, tiling)) continue;
                 ++fitted;
-                EXPECT_GE(tiling.boxes * tiling.box_rows, tiling.slab_rows);
+                EXPECT_GE(tiling.boxes * tiling.box_rows, tiling.input_rows);
                 EXPECT_LE(tiling.box_rows, 256u);
                 expect_covered(part.shape, tiling,
                                std::to_string(images) + " images of " + std::to_string(size) + " kernel " +
@@ -308,16 +308,16 @@ TEST(ConvIgemm, SlabsHaveEveryPixelOfTheirTile) {
 
 // Every result is at one place of one tile, and each of its taps finds its pixel, or zeros, where
 // it looks.
-void expect_padded(const IgemmShape& shape, const IgemmTiling& tiling, const std::string& what) {
+void expect_halo(const IgemmShape& shape, const IgemmTiling& tiling, const std::string& what) {
   cuda::IgemmCall call;
   call.shape = shape;
   call.tiling = tiling;
   cuda::complete(call, Feed::bf16, {});
   std::vector<int> written(size_t{shape.images} * shape.full_h * shape.full_w);
   for (uint32_t index = 0; index < tiling.row_tiles; ++index) {
-    const cuda::PaddedTile tile = cuda::padded_tile(call, index);
-    for (uint32_t i = 0; i < tiling.padded.pieces * cuda::kPiece; ++i) {
-      const uint32_t result = cuda::padded_result(call, tile, i);
+    const cuda::HaloTile tile = cuda::halo_tile(call, index);
+    for (uint32_t i = 0; i < tiling.halo.pieces * cuda::kPiece; ++i) {
+      const uint32_t result = cuda::halo_result(call, tile, i);
       if (result == cuda::kNoPixel) continue;
       ++written.at(result);
       const uint32_t x = result % shape.full_w, y = result / shape.full_w % shape.full_h,
@@ -330,8 +330,8 @@ void expect_padded(const IgemmShape& shape, const IgemmTiling& tiling, const std
         const auto pixel = static_cast<uint32_t>((image * shape.in_h + row) * shape.in_w + column);
         ASSERT_GE(call.part[0].offset[tap], 0) << what;
         const uint32_t at = i + static_cast<uint32_t>(call.part[0].offset[tap]);
-        ASSERT_LT(at, tiling.padded.pixels) << what;
-        ASSERT_EQ(cuda::padded_pixel(call, tile, at), inside ? pixel : cuda::kNoPixel) << what;
+        ASSERT_LT(at, tiling.halo.pixels) << what;
+        ASSERT_EQ(cuda::halo_pixel(call, tile, at), inside ? pixel : cuda::kNoPixel) << what;
       }
     }
   }
@@ -339,7 +339,7 @@ void expect_padded(const IgemmShape& shape, const IgemmTiling& tiling, const std
   EXPECT_EQ(std::count_if(written.begin(), written.end(), [](int times) { return times > 1; }), 0) << what;
 }
 
-TEST(ConvIgemm, PaddedTilesHaveEveryPixelOfTheirResults) {
+TEST(ConvIgemm, HaloTilesHaveEveryPixelOfTheirResults) {
   size_t fitted = 0;
   for (const uint32_t size : {1u, 2u, 3u, 7u, 8u, 13u, 32u}) {
     for (const uint32_t kernel : {1u, 2u, 3u, 5u}) {
@@ -359,16 +359,16 @@ TEST(ConvIgemm, PaddedTilesHaveEveryPixelOfTheirResults) {
                 for (uint32_t rows = 1; rows <= part.shape.out_h; rows += 3) {
                   IgemmTiling tiling;
                   tiling.columns = 16;
-                  tiling.padded.images = together;
-                  tiling.padded.rows = together == 1 ? rows : part.shape.out_h;
-                  if (!cuda::make_padded(part.shape, Feed::bf16, kProcessors, tiling)) continue;
+                  tiling.halo.images = together;
+                  tiling.halo.rows = together == 1 ? rows : part.shape.out_h;
+                  if (!cuda::make_halo(part.shape, Feed::bf16, kProcessors, tiling)) continue;
                   ++fitted;
                   EXPECT_LE(tiling.shared, 227u * 1024);
-                  expect_padded(part.shape, tiling,
-                                std::to_string(images) + " images of " + std::to_string(size) + " kernel " +
-                                    std::to_string(kernel) + " stride " + std::to_string(stride) +
-                                    " padding " + std::to_string(padding) + " together " +
-                                    std::to_string(together) + " rows " + std::to_string(rows));
+                  expect_halo(part.shape, tiling,
+                              std::to_string(images) + " images of " + std::to_string(size) + " kernel " +
+                                  std::to_string(kernel) + " stride " + std::to_string(stride) + " padding " +
+                                  std::to_string(padding) + " together " + std::to_string(together) +
+                                  " rows " + std::to_string(rows));
                   if (together > 1) break;
                 }
               }
@@ -383,30 +383,30 @@ TEST(ConvIgemm, PaddedTilesHaveEveryPixelOfTheirResults) {
 
 // Not where there is stride, few taps or many channels, nor where rows have no room.
 TEST(ConvIgemm, PadsWhereChannelsAreFew) {
-  const auto padded = [](const ConvExtents32& conv, Feed feed = Feed::bf16) {
-    return cuda::choose_padded(cuda::forward_part(conv).shape, feed, kProcessors);
+  const auto halo = [](const ConvExtents32& conv, Feed feed = Feed::bf16) {
+    return cuda::choose_halo(cuda::forward_part(conv).shape, feed, kProcessors);
   };
   for (const Feed feed : {Feed::bf16, Feed::bf16_from_8}) {
     for (uint32_t layer = 0; layer < 3; ++layer) {
       for (const uint32_t images : {128u, 1024u}) {
-        const auto tiling = padded(square(images, 32 >> layer, 16 << layer, 16 << layer, 3, 1, 1), feed);
+        const auto tiling = halo(square(images, 32 >> layer, 16 << layer, 16 << layer, 3, 1, 1), feed);
         ASSERT_TRUE(tiling);
         EXPECT_GE(tiling->grid, 120u);
       }
     }
-    const auto tiling = padded(square(1024, 32, 64, 64, 3, 1, 1), feed);
+    const auto tiling = halo(square(1024, 32, 64, 64, 3, 1, 1), feed);
     ASSERT_TRUE(tiling);
     EXPECT_EQ(tiling->columns, 64u);
-    EXPECT_EQ(tiling->padded.rows, 16u);
-    EXPECT_EQ(tiling->slabs, 2u);
-    EXPECT_FALSE(padded(square(128, 32, 64, 64, 3, 2, 1), feed));
-    EXPECT_FALSE(padded(square(128, 32, 64, 64, 1, 1, 0), feed));
-    EXPECT_FALSE(padded(square(128, 32, 48, 64, 3, 1, 1), feed));
-    EXPECT_FALSE(padded(square(128, 32, 64, 128, 3, 1, 1), feed));
-    EXPECT_FALSE(padded(square(1, 4096, 64, 64, 3, 1, 1), feed));
+    EXPECT_EQ(tiling->halo.rows, 16u);
+    EXPECT_EQ(tiling->input_stages, 2u);
+    EXPECT_FALSE(halo(square(128, 32, 64, 64, 3, 2, 1), feed));
+    EXPECT_FALSE(halo(square(128, 32, 64, 64, 1, 1, 0), feed));
+    EXPECT_FALSE(halo(square(128, 32, 48, 64, 3, 1, 1), feed));
+    EXPECT_FALSE(halo(square(128, 32, 64, 128, 3, 1, 1), feed));
+    EXPECT_FALSE(halo(square(1, 4096, 64, 64, 3, 1, 1), feed));
   }
-  EXPECT_FALSE(padded(square(128, 32, 16, 16, 3, 1, 1), Feed::tf32_from_16));
-  EXPECT_FALSE(padded(square(128, 32, 16, 16, 3, 1, 1), Feed::half_from_8));
+  EXPECT_FALSE(halo(square(128, 32, 16, 16, 3, 1, 1), Feed::tf32_from_16));
+  EXPECT_FALSE(halo(square(128, 32, 16, 16, 3, 1, 1), Feed::fp16_from_8));
 }
 
 // Each of a weight's taps is in one part: so it is rounded, and counted, once.
@@ -473,17 +473,17 @@ TEST(ConvIgemm, PartsOfOneExtentJoin) {
             call.tiling = tilings[i];
             cuda::complete(call, feed, QuickCodec{});
             expect_covered(parts[i].shape, tilings[i], "part " + std::to_string(i));
-            if (calls.empty() || !cuda::join(calls.back(), call, feed)) calls.push_back(call);
+            if (calls.empty() || !cuda::merge_calls(calls.back(), call, feed)) calls.push_back(call);
           }
           for (const cuda::IgemmCall& call : calls) {
             joined += call.parts;
             for (uint32_t i = 0; i < call.parts; ++i) {
-              EXPECT_EQ(call.part[i].resident && call.tiling.column_tiles > 1, false);
-              EXPECT_LE(16 * (call.part[i].stages + 2 * call.tiling.slabs), 1024u);
+              EXPECT_EQ(call.part[i].stationary && call.tiling.column_tiles > 1, false);
+              EXPECT_LE(16 * (call.part[i].stages + 2 * call.tiling.input_stages), 1024u);
             }
           }
           EXPECT_EQ(joined, 4u);
-          EXPECT_EQ(calls.size(), size % 2 == 0 && !cuda::feeds_half(feed) ? 1u : 4u)
+          EXPECT_EQ(calls.size(), size % 2 == 0 && !cuda::feeds_fp16(feed) ? 1u : 4u)
               << size << " " << kernel << " " << c;
         }
       }
@@ -491,7 +491,7 @@ TEST(ConvIgemm, PartsOfOneExtentJoin) {
   }
 }
 
-TEST(ConvIgemm, ResidentWeightsHaveABarrierEach) {
+TEST(ConvIgemm, StationaryWeightsHaveABarrierEach) {
   for (const uint32_t kernel : {1u, 3u, 5u}) {
     for (const uint32_t c : {16u, 32u, 64u, 96u, 512u}) {
       for (const uint32_t k : {16u, 32u, 64u}) {
@@ -499,9 +499,9 @@ TEST(ConvIgemm, ResidentWeightsHaveABarrierEach) {
           const IgemmShape shape = cuda::forward_part(square(8, 8, c, k, kernel, 1, kernel / 2)).shape;
           const auto tiling = cuda::choose_tiling(shape, feed, kProcessors);
           ASSERT_TRUE(tiling);
-          EXPECT_LE(16 * (tiling->stages + 2 * tiling->slabs), 1024u);
+          EXPECT_LE(16 * (tiling->stages + 2 * tiling->input_stages), 1024u);
           EXPECT_LE(tiling->shared, 227u * 1024);
-          EXPECT_EQ(tiling->resident && tiling->stages != tiling->chunks * kernel * kernel, false);
+          EXPECT_EQ(tiling->stationary && tiling->stages != tiling->chunks * kernel * kernel, false);
         }
       }
     }

@@ -69,7 +69,7 @@ class Trial {
   // Runs it, twice, and checks all.
   void check() {
     const Made sums = run(conv_igemm(), 0xA5), again = run(conv_igemm(), 0x00);
-    half_ = cuda::written_tiles(Feed::half_from_8) + cuda::written_tiles(Feed::half_from_16);
+    fp16_ = cuda::written_tiles(Feed::fp16_from_8) + cuda::written_tiles(Feed::fp16_from_16);
     tf32_ = cuda::written_tiles(Feed::tf32_from_8) + cuda::written_tiles(Feed::tf32_from_16);
     EXPECT_TRUE(sums.out == again.out) << "other bits when run again";
     expect_sums(floats_of(sums.out));
@@ -77,7 +77,7 @@ class Trial {
   }
   const Shape& shape() const { return sketch_.graph[in_.id].shape; }
   // Tiles of a run.
-  uint64_t half() const { return half_; }
+  uint64_t fp16() const { return fp16_; }
   uint64_t tf32() const { return tf32_; }
   std::string note() const {
     const PlanContext plan{sketch_.graph, formats_};
@@ -142,7 +142,7 @@ class Trial {
     context.state = &state;
     context.workspace = workspace.at();
     context.stats = stats.data();
-    for (const Feed feed : {Feed::half_from_8, Feed::half_from_16, Feed::tf32_from_8, Feed::tf32_from_16})
+    for (const Feed feed : {Feed::fp16_from_8, Feed::fp16_from_16, Feed::tf32_from_8, Feed::tf32_from_16})
       cuda::written_tiles(feed) = 0;
     task->run(context);
     return {{out.at(), out.at() + bytes}, stats[static_cast<size_t>(out_.index)]};
@@ -217,7 +217,7 @@ class Trial {
   TensorId out_;
   float amax_ = 0;
   double terms_ = 0;
-  uint64_t half_ = 0, tf32_ = 0;
+  uint64_t fp16_ = 0, tf32_ = 0;
 };
 
 struct Conv {
@@ -226,7 +226,7 @@ struct Conv {
   ConvOptions options;
 };
 
-// Slabs of 16, 32 and 64 channels, several chunks, tiles of columns, parts with other taps.
+// Input stages of 16, 32 and 64 channels, several chunks, tiles of columns, parts with other taps.
 const std::vector<Conv>& convolutions() {
   static const std::vector<Conv> all = {
       {"conv2d", {9, 9, 9, 32}, {32, 3, 1, 1, 1, false}},
@@ -252,7 +252,7 @@ TEST_P(Fp16Window, DoesOrdinaryNumbersInFp16) {
     Trial one = trial();
     one.fill(ordinary(most, 1), ordinary(0.9f, 2), most);
     one.check();
-    EXPECT_GT(one.half(), 0u) << most;
+    EXPECT_GT(one.fp16(), 0u) << most;
     EXPECT_EQ(one.tf32(), 0u) << most;
   }
 }
@@ -278,15 +278,15 @@ TEST_P(Fp16Window, AddsAFewSmallNumbersByThemselves) {
       {0},                                                   // a corner
       {(w + 1) * c + 5},                                     // where all taps meet it
       {(w - 1) * c + c - 1, w * c},                          // the ends of neighbouring rows
-      {2 * c, 2 * c + 1, 2 * c + 6, 3 * c + 4, 3 * c + 15},  // some in a slab
-      {c + 1, c + c / 2, 2 * c - 1, (w + 2) * c - 1},        // in several slabs
+      {2 * c, 2 * c + 1, 2 * c + 6, 3 * c + 4, 3 * c + 15},  // some in an input stage
+      {c + 1, c + c / 2, 2 * c - 1, (w + 2) * c - 1},        // in several input stages
       {count - 1, count - c, count - w * c},                 // in the last tile
   };
   for (const std::vector<size_t>& places : cases) {
     Trial one = trial();
     one.fill(lone(shape, places), ordinary(0.9f, 2), 4);
     one.check();
-    EXPECT_GT(one.half(), 0u) << places[0];
+    EXPECT_GT(one.fp16(), 0u) << places[0];
     EXPECT_EQ(one.tf32(), 0u) << places[0];
   }
 }
@@ -299,7 +299,7 @@ TEST_P(Fp16Window, CountsThreadsWithSmallNumbers) {
     for (size_t i = 0; i < pieces; ++i) places.push_back(8 * i + i % 8);
     one.fill(lone(one.shape(), places), ordinary(0.9f, 2), 4);
     one.check();
-    EXPECT_GT(one.half(), 0u) << pieces;
+    EXPECT_GT(one.fp16(), 0u) << pieces;
     EXPECT_EQ(one.tf32() != 0, pieces > cuda::kMostOutside);
   }
 }
@@ -318,7 +318,7 @@ TEST_P(Fp16Window, DoesTilesWithSmallNumbersInTf32) {
       ordinary(0.9f, 2), 4);
   one.check();
   EXPECT_GT(one.tf32(), 0u);
-  EXPECT_GT(one.half(), 0u);
+  EXPECT_GT(one.fp16(), 0u);
 }
 
 TEST_P(Fp16Window, DoesAllTilesInTf32WhereAllHaveNumbersOutside) {
@@ -326,7 +326,7 @@ TEST_P(Fp16Window, DoesAllTilesInTf32WhereAllHaveNumbersOutside) {
   one.fill([](size_t i) { return i % 2 == 0 ? 4.0f : std::ldexp(-1.5f, -33); }, ordinary(0.9f, 2), 4);
   one.check();
   EXPECT_GT(one.tf32(), 0u);
-  EXPECT_EQ(one.half(), 0u);
+  EXPECT_EQ(one.fp16(), 0u);
 }
 
 TEST_P(Fp16Window, DoesAllTilesInTf32WhereAWeightIsOne) {
@@ -336,7 +336,7 @@ TEST_P(Fp16Window, DoesAllTilesInTf32WhereAWeightIsOne) {
       ordinary(3, 1), [&](size_t i) { return i == 77 ? -1.0f : below(i); }, 3);
   one.check();
   EXPECT_GT(one.tf32(), 0u);
-  EXPECT_EQ(one.half(), 0u);
+  EXPECT_EQ(one.fp16(), 0u);
 }
 
 TEST_P(Fp16Window, IsRightWhateverIsSaidOfTheLargestNumber) {
@@ -344,7 +344,7 @@ TEST_P(Fp16Window, IsRightWhateverIsSaidOfTheLargestNumber) {
     Trial one = trial();
     one.fill(ordinary(3, 1), ordinary(0.9f, 2), said);
     one.check();
-    EXPECT_GT(one.tf32() + one.half(), 0u) << said;
+    EXPECT_GT(one.tf32() + one.fp16(), 0u) << said;
   }
 }
 
@@ -355,7 +355,7 @@ TEST_P(Fp16Window, HasTheSmallestNumbersOfSmallTensors) {
            [](size_t i) { return std::ldexp(static_cast<float>(i % 1021) - 510, -39); },
            std::ldexp(512.0f, -39));
   one.check();
-  EXPECT_GT(one.half(), 0u);
+  EXPECT_GT(one.fp16(), 0u);
   EXPECT_EQ(one.tf32(), 0u);
 }
 
@@ -364,7 +364,7 @@ TEST_P(Fp16Window, TakesCodesOfEightBits) {
     Trial one = trial(format);
     one.fill(ordinary(0.5f, 1), ordinary(0.9f, 2), 0);
     one.check();
-    EXPECT_GT(one.half(), 0u) << format;
+    EXPECT_GT(one.fp16(), 0u) << format;
     EXPECT_EQ(one.tf32(), 0u) << format;
   }
   // The highest field has no numbers in fp16.
@@ -372,13 +372,13 @@ TEST_P(Fp16Window, TakesCodesOfEightBits) {
   const Numbers others = ordinary(0.5f, 1);
   one.fill([&](size_t i) { return i == 5 ? -1e9f : others(i); }, ordinary(0.9f, 2), 0);
   one.check();
-  EXPECT_GT(one.half(), 0u);
+  EXPECT_GT(one.fp16(), 0u);
   EXPECT_GT(one.tf32(), 0u);
   // Of eight bits, fp16 holds all weights.
   Trial narrow = trial("fp(6,9,0)", "fp(5,2,0)");
   narrow.fill(ordinary(3, 1), ordinary(1e9f, 2), 3);
   narrow.check();
-  EXPECT_GT(narrow.half(), 0u);
+  EXPECT_GT(narrow.fp16(), 0u);
   EXPECT_EQ(narrow.tf32(), 0u);
 }
 
@@ -393,7 +393,7 @@ TEST(Fp16WindowRows, AMarkMayBeForTwoTiles) {
   };
   one.fill([&](size_t i) { return small(i) ? std::ldexp(1.0f, -35) : others(i); }, ordinary(0.9f, 2), 4);
   one.check();
-  EXPECT_EQ(one.half(), 51u * 4 - 1);
+  EXPECT_EQ(one.fp16(), 51u * 4 - 1);
   EXPECT_EQ(one.tf32(), 2u);
 }
 

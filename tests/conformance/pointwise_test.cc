@@ -154,7 +154,7 @@ TEST(Pointwise, TilingsCoverTheWork) {
           EXPECT_LE(tiling->shared, cuda::kPointShared);
           EXPECT_LE(tiling->grid, tiling->tiles);
           EXPECT_GE(tiling->shared, size_t{tiling->pixels} * bytes * (tiling->stages * c + k) +
-                                        (tiling->resident ? 4 * tiling->image_words() : 0));
+                                        (tiling->stationary ? 4 * tiling->image_words() : 0));
         }
       }
     }

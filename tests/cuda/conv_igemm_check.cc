@@ -6,9 +6,9 @@
 //
 // Gradients of weights are checked and timed after them (wgrad_check.h).
 //
-//   conv_igemm_check [--speed] [--few] [--half] [--every N]     what is right, or how long it
+//   conv_igemm_check [--speed] [--few] [--fp16] [--every N]     what is right, or how long it
 //       takes; * is the tiling that plans take; few: only convolutions of few channels, which may
-//       have halo tiles (conv_halo.h); half: only those in fp16, of which all are checked and none
+//       have halo tiles (conv_halo.h); fp16: only those in fp16, of which all are checked and none
 //       timed; every N: of the cases one in so many
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -36,7 +36,7 @@ int failures = 0;
 
 struct Tile {
   uint32_t rows, columns;
-  // Padded: so many images, or one in so many bands; for so many processors, 0 for all, as with few
+  // Halo: so many images, or one in so many bands; for so many processors, 0 for all, as with few
   // of them blocks have several tiles.
   uint32_t images = 0, bands = 1, processors = 0;
 };
@@ -96,10 +96,10 @@ class Bench {
         IgemmTiling tiling;
         tiling.rows = tile.rows;
         tiling.columns = tile.columns;
-        tiling.padded.images = tile.images;
-        tiling.padded.rows = (part.shape.out_h + tile.bands - 1) / tile.bands;
+        tiling.halo.images = tile.images;
+        tiling.halo.rows = (part.shape.out_h + tile.bands - 1) / tile.bands;
         const uint32_t processors = tile.processors == 0 ? igemm_processors() : tile.processors;
-        if (!make_padded(part.shape, work_.feed, processors, tiling)) return false;
+        if (!make_halo(part.shape, work_.feed, processors, tiling)) return false;
         tilings_.push_back(tiling);
       }
     }
@@ -107,15 +107,15 @@ class Bench {
     for (size_t i = 0; i < parts_.size(); ++i)
       bytes += tilings_[i].image_bytes(work_.feed, parts_[i].shape.taps());
     image_ = std::make_unique<Memory>(bytes);
-    return !feeds_half(work_.feed) || cut_again();
+    return !feeds_fp16(work_.feed) || cut_again();
   }
   // Whether plans would cut it so.
   bool chosen(const Tile& tile) const {
     const IgemmShape& shape = parts_.back().shape;
     if (parts_.size() == 1) {
-      if (const auto padded = choose_padded(shape, work_.feed, igemm_processors())) {
-        return padded->columns == tile.columns && padded->padded.images == tile.images &&
-               padded->padded.rows == (shape.out_h + tile.bands - 1) / tile.bands;
+      if (const auto halo = choose_halo(shape, work_.feed, igemm_processors())) {
+        return halo->columns == tile.columns && halo->halo.images == tile.images &&
+               halo->halo.rows == (shape.out_h + tile.bands - 1) / tile.bands;
       }
     }
     const auto tilings = choose_tilings(parts_, work_.feed, igemm_processors());
@@ -125,7 +125,7 @@ class Bench {
 
   void soil(int byte) {
     image_->soil(byte);
-    if (feeds_half(work_.feed)) {
+    if (feeds_fp16(work_.feed)) {
       image_again_->soil(byte);
       marks_->soil(byte);
       words_->soil(byte);
@@ -139,7 +139,7 @@ class Bench {
     weights.view.stats = stats_.as<EncodeStats>() + 1;
     if (work_.feed == Feed::bf16_from_8)
       weights.factor = std::ldexp(1.0f, 127 - parse_format(work_.x.name).bias);
-    if (feeds_half(work_.feed)) {
+    if (feeds_fp16(work_.feed)) {
       weights.factor = std::ldexp(1.0f, weight_power() - 112);
       weights.marked = words_->as<uint32_t>();
       weights.outside = weights.marked + 1;
@@ -176,7 +176,7 @@ class Bench {
 
   void run(bool fp32) {
     run_parts(fp32, work_.feed, tilings_, image_->as());
-    if (!feeds_half(work_.feed)) return;
+    if (!feeds_fp16(work_.feed)) return;
     IgemmWeights weights = weights_of(again(), tilings_again_, image_again_->as());
     weights.marked = words_->as<uint32_t>();
     prepare_weights({&weights, 1}, nullptr);
@@ -184,7 +184,7 @@ class Bench {
   }
 
   void run_parts(bool fp32, Feed feed, const std::vector<IgemmTiling>& tilings, const uint8_t* image) {
-    uint8_t* marks = feeds_half(work_.feed) ? marks_->as() : nullptr;
+    uint8_t* marks = feeds_fp16(work_.feed) ? marks_->as() : nullptr;
     std::vector<IgemmCall> calls;
     for (size_t i = 0; i < parts_.size(); ++i) {
       IgemmCall call;
@@ -207,11 +207,11 @@ class Bench {
         call.marked = words_->as<uint32_t>();
         call.outside = call.marked + 1;
         call.outside_words = outside_words_;
-        call.half_power = half_format(work_.x.codec()).bias - 15 + weight_power();
+        call.fp16_power = fp16_source(work_.x.codec()).bias - 15 + weight_power();
         call.most = most_.as<const float>();
         marks += tilings_[i].row_tiles * tilings_[i].column_tiles;
       }
-      if (calls.empty() || !join(calls.back(), call, work_.feed)) calls.push_back(call);
+      if (calls.empty() || !merge_calls(calls.back(), call, work_.feed)) calls.push_back(call);
       image += tilings[i].image_bytes(feed, parts_[i].shape.taps());
     }
     for (const IgemmCall& call : calls) run_conv_igemm(call, feed, x_.as(), nullptr);
@@ -240,14 +240,14 @@ class Bench {
     prepare();
     run(false);
     text += wrong_codes(sums);
-    if (feeds_half(work_.feed)) text += wrong_marks();
+    if (feeds_fp16(work_.feed)) text += wrong_marks();
     if (!out_.guard_intact() || !image_->guard_intact()) text += ", wrote past a buffer";
     return text;
   }
   double worst() const { return worst_; }
 
  private:
-  Feed again() const { return work_.feed == Feed::half_from_8 ? Feed::tf32_from_8 : Feed::tf32_from_16; }
+  Feed again() const { return work_.feed == Feed::fp16_from_8 ? Feed::tf32_from_8 : Feed::tf32_from_16; }
   // Weights below 1 are fp16's.
   static int weight_power() { return 16; }
   bool cut_again() {
@@ -282,7 +282,7 @@ class Bench {
     switch (work_.outside) {
       case Work::Outside::few:
       case Work::Outside::full:
-        if (work_.feed == Feed::half_from_8) return share > 0 ? "" : ", no tile marked";
+        if (work_.feed == Feed::fp16_from_8) return share > 0 ? "" : ", no tile marked";
         [[fallthrough]];
       case Work::Outside::nothing:
         return share == 0 ? "" : fmt::format(", {} of tiles marked", share);
@@ -381,20 +381,20 @@ std::string title(const Work& work, const Tile& tile) {
       fmt::format("{} {}x{}x{}x{} to {}, {} x {} = {}", work.name, work.conv.n, work.conv.h, work.conv.w,
                   work.conv.c, work.conv.out_c, work.x.name, work.weight.name, work.out.name);
   if (tile.images == 0) return fmt::format("{}, tiles of {} by {}", what, tile.rows, tile.columns);
-  return fmt::format("{}, padded {} of {}x{} by {}{}", what,
+  return fmt::format("{}, halo {} of {}x{} by {}{}", what,
                      tile.bands > 1 ? fmt::format("1/{}", tile.bands) : fmt::format("{}", tile.images),
                      work.conv.out_h, work.conv.out_w, tile.columns,
                      tile.processors == 0 ? "" : ", few processors");
 }
 
-// Where they are padded, some such tiling must fit.
-void check_all(const std::vector<Work>& all, bool padded = false) {
+// Where they are halo, some such tiling must fit.
+void check_all(const std::vector<Work>& all, bool halo = false) {
   for (const Work& work : all) {
     Bench bench(work);
     size_t fitted = 0;
     for (const Tile& tile : all_tiles(true)) {
       if (!bench.cut(tile)) continue;
-      fitted += padded && tile.images == 0 ? 0 : 1;
+      fitted += halo && tile.images == 0 ? 0 : 1;
       if (!taken()) continue;
       const std::string wrong = bench.wrong();
       if (!wrong.empty()) ++failures;
@@ -431,19 +431,19 @@ int main(int argc, char** argv) {
     ulp::cuda::read_every(argc, argv);
     const bool speed = ulp::cuda::has_flag(argc, argv, "--speed"),
                few = ulp::cuda::has_flag(argc, argv, "--few");
-    if (ulp::cuda::has_flag(argc, argv, "--half")) {
-      if (speed || few) ulp::fail("conv_igemm_check", "--half has no --speed and no --few");
-      ulp::cuda::check_all(ulp::cuda::checked_in_half());
+    if (ulp::cuda::has_flag(argc, argv, "--fp16")) {
+      if (speed || few) ulp::fail("conv_igemm_check", "--fp16 has no --speed and no --few");
+      ulp::cuda::check_all(ulp::cuda::checked_in_fp16());
       fmt::print("{} failures\n", ulp::cuda::failures);
     } else if (speed) {
-      ulp::cuda::time_all(ulp::cuda::timed_padded());
+      ulp::cuda::time_all(ulp::cuda::timed_halo());
       if (!few) ulp::cuda::time_all(ulp::cuda::timed());
       if (!few) ulp::cuda::time_grads();
     } else {
-      ulp::cuda::check_all(ulp::cuda::checked_padded(), true);
+      ulp::cuda::check_all(ulp::cuda::checked_halo(), true);
       if (!few) {
         ulp::cuda::check_all(ulp::cuda::checked());
-        ulp::cuda::check_all(ulp::cuda::checked_in_half());
+        ulp::cuda::check_all(ulp::cuda::checked_in_fp16());
         ulp::cuda::failures += ulp::cuda::check_grads();
       }
       fmt::print("{} failures\n", ulp::cuda::failures);

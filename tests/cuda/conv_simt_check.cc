@@ -119,7 +119,7 @@ class Bench {
     WriteView view;
     view.stored.codes = out_.as();
     view.stored.elements = elements_;
-    add_parts({out, pieces(), elements_, view, state_.as<const StepState>()}, nullptr);
+    add_split_k({out, pieces(), elements_, view, state_.as<const StepState>()}, nullptr);
   }
 
   // Of one run.
@@ -213,7 +213,8 @@ class Bench {
   double worst_ = 0;
 };
 
-// One pixel; odd sizes; half a chunk of channels; tiles that are not full; pixels that no tap meets; layers as they are.
+// One pixel; odd sizes; half a chunk of channels; tiles that are not full; pixels that no tap
+// meets; layers as they are.
 std::vector<ConvExtents32> checked() {
   return {same_conv(3, 1, 4, 4, 3, 1),     same_conv(3, 7, 12, 20, 3, 1),    same_conv(5, 9, 72, 132, 3, 1),
           same_conv(4, 13, 4, 68, 5, 1),   same_conv(6, 16, 64, 64, 3, 1),   same_conv(6, 16, 64, 40, 1, 1),

@@ -144,7 +144,8 @@ class Check {
     ReadView view;
     view.stored = stored_view(Plain{format}, Overflow::saturate, count);
     view.stored.codes = codes_.data();
-    ulp::cuda::decode(view, state(), Rows::all(count), PlainType::fp32, out_.data(), space_.data(), nullptr);
+    ulp::cuda::decode(view, state(), Rows::all(count), DecodedType::fp32, out_.data(), space_.data(),
+                      nullptr);
     gpu().download(read_.bytes(), out_.data(), 4 * count);
     verdict(std::memcmp(values_.bytes(), read_.bytes(), 4 * count) == 0, "every code of " + what);
   }
@@ -181,7 +182,7 @@ class Check {
     fetch(made_.bytes(), codes_, bytes);
     ReadView read;
     read.stored = view.stored;
-    ulp::cuda::decode(read, state(), Rows::all(n_), PlainType::fp32, out_.data(), space_.data(), nullptr);
+    ulp::cuda::decode(read, state(), Rows::all(n_), DecodedType::fp32, out_.data(), space_.data(), nullptr);
     fetch(read_.bytes(), out_, 4 * n_);
     if (rounds) {
       ReadView rounded;
@@ -192,7 +193,7 @@ class Check {
       rounded.number = rounding.key.tensor;
       rounded.operand = view.stored.codec;
       rounded.stats = stats() + 1;
-      ulp::cuda::decode(rounded, state(), Rows::all(n_), PlainType::fp32, rounds_.data(), space_.data(),
+      ulp::cuda::decode(rounded, state(), Rows::all(n_), DecodedType::fp32, rounds_.data(), space_.data(),
                         nullptr);
       fetch(rounded_.bytes(), rounds_, 4 * n_);
     }
@@ -269,7 +270,7 @@ void speed() {
       rounding.operand = view.stored.codec;
       rounding.stats = view.stats;
       line(fmt::format("round fp32 to fp32, {} {}", name, round_name(mode)), 8, seconds([&] {
-             ulp::cuda::decode(rounding, step, Rows::all(n), PlainType::fp32, to.data(), space.data(),
+             ulp::cuda::decode(rounding, step, Rows::all(n), DecodedType::fp32, to.data(), space.data(),
                                nullptr);
            }));
     }
@@ -277,7 +278,7 @@ void speed() {
     view.stored = stored_view(parse_storage(name), Overflow::saturate, n);
     view.stored.codes = codes.data();
     line(fmt::format("decode {} to fp32", name), 4 + static_cast<double>(view.stored.bits) / 8, seconds([&] {
-           ulp::cuda::decode(view, step, Rows::all(n), PlainType::fp32, to.data(), space.data(), nullptr);
+           ulp::cuda::decode(view, step, Rows::all(n), DecodedType::fp32, to.data(), space.data(), nullptr);
          }));
   }
 }

@@ -45,7 +45,7 @@ inline std::vector<Work> checked() {
 // With few channels: images that are not square, and one; kernels that are larger than they are and
 // that are not; padding that there is not, and more than the kernel needs; columns that are no
 // channels; batches that leave a part of a tile.
-inline std::vector<Work> checked_padded() {
+inline std::vector<Work> checked_halo() {
   constexpr Feed k8 = Feed::bf16_from_8, k16 = Feed::bf16;
   std::vector<Work> all;
   for (const bool gradient : {false, true}) {
@@ -74,37 +74,37 @@ inline std::vector<Work> checked_padded() {
 }
 
 // In fp16, with and without numbers that it does not have.
-inline std::vector<Work> checked_in_half() {
+inline std::vector<Work> checked_in_fp16() {
   using Outside = Work::Outside;
-  constexpr Feed k16 = Feed::half_from_16, k8 = Feed::half_from_8;
+  constexpr Feed k16 = Feed::fp16_from_16, k8 = Feed::fp16_from_8;
   std::vector<Work> all;
   for (const Outside outside :
        {Outside::nothing, Outside::few, Outside::full, Outside::over, Outside::everywhere, Outside::weight,
         Outside::largest_unknown, Outside::largest_wrong}) {
-    all.push_back({"half", same_conv(6, 16, 64, 64, 3, 1), false, k16, k690, k690, k690, true, outside});
-    all.push_back({"half", same_conv(40, 16, 128, 128, 3, 1), false, k16, k690, k690, k690, true, outside});
+    all.push_back({"fp16", same_conv(6, 16, 64, 64, 3, 1), false, k16, k690, k690, k690, true, outside});
+    all.push_back({"fp16", same_conv(40, 16, 128, 128, 3, 1), false, k16, k690, k690, k690, true, outside});
     all.push_back(
-        {"half 80 channels", same_conv(7, 12, 80, 256, 3, 1), false, k16, k690, k690, k520, false, outside});
+        {"fp16 80 channels", same_conv(7, 12, 80, 256, 3, 1), false, k16, k690, k690, k520, false, outside});
     all.push_back(
-        {"half 16 channels", same_conv(6, 16, 16, 16, 3, 1), false, k16, k690, k690, k690, false, outside});
+        {"fp16 16 channels", same_conv(6, 16, 16, 16, 3, 1), false, k16, k690, k690, k690, false, outside});
     all.push_back(
-        {"half stride 2", same_conv(6, 16, 64, 128, 3, 2), false, k16, k690, k690, k690, true, outside});
+        {"fp16 stride 2", same_conv(6, 16, 64, 128, 3, 2), false, k16, k690, k690, k690, true, outside});
     all.push_back(
-        {"half gradient", same_conv(6, 16, 24, 40, 3, 1), true, k16, k690, k690, k690, false, outside});
-    all.push_back({"half gradient stride 2", same_conv(6, 16, 64, 128, 3, 2), true, k16, k690, k690, k690,
+        {"fp16 gradient", same_conv(6, 16, 24, 40, 3, 1), true, k16, k690, k690, k690, false, outside});
+    all.push_back({"fp16 gradient stride 2", same_conv(6, 16, 64, 128, 3, 2), true, k16, k690, k690, k690,
                    true, outside});
     if (outside == Outside::largest_unknown || outside == Outside::largest_wrong) continue;
-    all.push_back({"half", same_conv(6, 16, 64, 64, 3, 1), false, k8, k520, k690, k690, true, outside});
-    all.push_back({"half gradient stride 2", same_conv(6, 16, 64, 128, 3, 2), true, k8, k520, k690, k690,
+    all.push_back({"fp16", same_conv(6, 16, 64, 64, 3, 1), false, k8, k520, k690, k690, true, outside});
+    all.push_back({"fp16 gradient stride 2", same_conv(6, 16, 64, 128, 3, 2), true, k8, k520, k690, k690,
                    true, outside});
     if (outside == Outside::nothing || outside == Outside::weight)
-      all.push_back({"half", same_conv(6, 16, 128, 128, 3, 1), false, k8, k434, k690, k434, false, outside});
+      all.push_back({"fp16", same_conv(6, 16, 128, 128, 3, 1), false, k8, k434, k690, k434, false, outside});
   }
   return all;
 }
 
 // ResNet-20's layers and ResNet-18's first.
-inline std::vector<Work> timed_padded() {
+inline std::vector<Work> timed_halo() {
   std::vector<Work> all;
   const auto each = [&](const ConvExtents32& conv) {
     all.push_back({"forward", conv, false, Feed::bf16_from_8, k434, k434, k434, true});
@@ -134,14 +134,14 @@ inline std::vector<Work> timed() {
       }
       all.push_back({"forward", conv, false, Feed::tf32_from_16, k690, k690, k690, true});
       all.push_back({"forward", conv, false, Feed::tf32_from_8, k434, k690, k690, true});
-      all.push_back({"half forward", conv, false, Feed::half_from_16, k690, k690, k690, true});
-      all.push_back({"half forward, few outside", conv, false, Feed::half_from_16, k690, k690, k690, true,
+      all.push_back({"fp16 forward", conv, false, Feed::fp16_from_16, k690, k690, k690, true});
+      all.push_back({"fp16 forward, few outside", conv, false, Feed::fp16_from_16, k690, k690, k690, true,
                      Work::Outside::few});
-      all.push_back({"half forward, few marked", conv, false, Feed::half_from_16, k690, k690, k690, true,
+      all.push_back({"fp16 forward, few marked", conv, false, Feed::fp16_from_16, k690, k690, k690, true,
                      Work::Outside::over});
-      all.push_back({"half forward", conv, false, Feed::half_from_8, k434, k690, k690, true});
+      all.push_back({"fp16 forward", conv, false, Feed::fp16_from_8, k434, k690, k690, true});
       all.push_back({"gradient", conv, true, Feed::tf32_from_16, k690, k690, k690, true});
-      all.push_back({"half gradient", conv, true, Feed::half_from_16, k690, k690, k690, true});
+      all.push_back({"fp16 gradient", conv, true, Feed::fp16_from_16, k690, k690, k690, true});
       if (layer == 0) continue;
       const ConvExtents32 down = same_conv(images, 2 * size, c / 2, c, 3, 2);
       const ConvExtents32 shortcut = same_conv(images, 2 * size, c / 2, c, 1, 2);
@@ -149,7 +149,7 @@ inline std::vector<Work> timed() {
       all.push_back({"gradient stride 2", down, true, Feed::bf16_from_8, k520, k434, k520, true});
       all.push_back({"gradient stride 2", down, true, Feed::bf16, kBf16, kBf16, kBf16, true});
       all.push_back({"gradient stride 2", down, true, Feed::tf32_from_16, k690, k690, k690, true});
-      all.push_back({"half gradient stride 2", down, true, Feed::half_from_16, k690, k690, k690, true});
+      all.push_back({"fp16 gradient stride 2", down, true, Feed::fp16_from_16, k690, k690, k690, true});
       all.push_back({"1x1 stride 2", shortcut, false, Feed::bf16_from_8, k434, k434, k434, true});
       all.push_back({"gradient 1x1 stride 2", shortcut, true, Feed::bf16_from_8, k520, k434, k520, true});
     }

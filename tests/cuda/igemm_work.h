@@ -37,9 +37,10 @@ struct Work {
   Outside outside = Outside::nothing;
 };
 
-// Puts numbers that fp16 does not have among those of a tensor: small ones beside a large one, or in 8 bits those of the highest field.
+// Puts numbers that fp16 does not have among those of a tensor: small ones beside a large one, or
+// in 8 bits those of the highest field.
 inline std::vector<uint8_t> spoil(const Work& work, bool weight, std::vector<uint8_t> codes) {
-  if (!feeds_half(work.feed)) return codes;
+  if (!feeds_fp16(work.feed)) return codes;
   const Format& format = weight ? work.weight : work.x;
   const uint32_t bytes = format.bits() / 8;
   const QuickCodec codec = format.codec();
@@ -64,8 +65,8 @@ inline std::vector<uint8_t> spoil(const Work& work, bool weight, std::vector<uin
   if (work.outside == Work::Outside::few || full || over) {
     const uint32_t c = work.gradient ? work.conv.out_c : work.conv.c,
                    w = work.gradient ? work.conv.out_w : work.conv.w;
-    // Sums show whether they were there where all others are 0: in the first and the last image. Beside 100 the first field below the
-    // window is that of 2^-24.
+    // Sums show whether they were there where all others are 0: in the first and the last image.
+    // Beside 100 the first field below the window is that of 2^-24.
     const auto image = static_cast<std::ptrdiff_t>(codes.size() / work.conv.n);
     std::fill(codes.begin(), codes.begin() + image, uint8_t{0});
     std::fill(codes.end() - image, codes.end(), uint8_t{0});
@@ -77,7 +78,7 @@ inline std::vector<uint8_t> spoil(const Work& work, bool weight, std::vector<uin
       for (uint32_t i = 0; i < kMostOutside + (over ? 1 : 0); ++i)
         put_small(8 * i + i % 8, static_cast<int>(i));
     } else {
-      // Several in a slab, in a pixel that all taps meet, and in the last.
+      // Several in an input stage, in a pixel that all taps meet, and in the last.
       for (int i = 0; i < 10; ++i) put_small(3 + 2 * static_cast<size_t>(i), i);
       put_small((w + 1) * c + 1, 1), put_small((w + 2) * c - 1, 2);
       put_small(count - 2, 3), put_small(count - c / 2, 0);

@@ -357,7 +357,7 @@ class Bench {
   }
   void launch(const std::string& first, const std::string& second, const Pair& made, bool joined) {
     if (joined) {
-      find_joined(first, second)(made.first, made.second, false, the_stream());
+      find_grid_launch(first, second)(made.first, made.second, false, the_stream());
     } else {
       find(first)(made.first, the_stream());
       find(second)(made.second, the_stream());
@@ -368,7 +368,7 @@ class Bench {
             const std::string& second, const std::vector<const Pieces*>& second_leaves) {
     const auto at = [&](size_t set) { return calls(first, first_leaves, second, second_leaves, set); };
     const Pair one = at(0);
-    if (!find_joined(first, second)(one.first, one.second, true, the_stream())) return;
+    if (!find_grid_launch(first, second)(one.first, one.second, true, the_stream())) return;
     const size_t bytes = bytes_of(format_of(second, root(second)));
     Made made[2];
     double seconds[2][2];

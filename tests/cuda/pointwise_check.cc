@@ -94,7 +94,7 @@ class Bench {
   std::string cut_text() const {
     if (weights_) return fmt::format("{} pieces, {} stages", grad_.pieces, grad_.stages);
     return fmt::format("{} blocks of {} threads, {} stages{}", tiling_.grid, tiling_.threads(),
-                       tiling_.stages, tiling_.resident ? "" : ", weights from the cache");
+                       tiling_.stages, tiling_.stationary ? "" : ", weights from the cache");
   }
 
   void prepare() {
@@ -146,9 +146,9 @@ class Bench {
     run_points(call, stream());
   }
   void add(bool fp32, size_t i = 0) {
-    add_parts({space_->floats(), grad_.pieces, results_, written(fp32, i % out_.size()),
-               static_cast<const StepState*>(state_.get())},
-              stream());
+    add_split_k({space_->floats(), grad_.pieces, results_, written(fp32, i % out_.size()),
+                 static_cast<const StepState*>(state_.get())},
+                stream());
   }
   void run(bool fp32, int garbage) {
     space_->soil(garbage);

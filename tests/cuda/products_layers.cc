@@ -138,7 +138,7 @@ void time_as_matrix(const Network& net, const ConvExtents& s) {
   const double gathering = recorded_milliseconds(
       [&] {
         gather_windows(view, s.as<uint32_t>(), 0, static_cast<uint64_t>(s.n), static_cast<uint32_t>(padded),
-                       PlainType::bf16, gathered.get(), stream());
+                       DecodedType::bf16, gathered.get(), stream());
       },
       10);
   std::string line = fmt::format("TIME {} {} {} as matrices: gathering {:.4f} ms", net.name, net.batch,

@@ -63,14 +63,14 @@ class GradBench {
 
   void sum() { run_grad(call_, in_.as(), out_.as(), nullptr); }
   void add() {
-    PartSums sums;
+    SplitKSums sums;
     sums.parts = call_.parts;
     sums.pieces = call_.tiling.pieces;
     sums.elements = elements_;
     sums.out.stored.codes = result_.as();
     sums.out.stored.elements = elements_;
     sums.state = state_.as<const StepState>();
-    add_parts(sums, nullptr);
+    add_split_k(sums, nullptr);
   }
 
   std::string wrong() {

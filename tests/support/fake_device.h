@@ -12,7 +12,7 @@
 
 namespace ulp::apart {
 
-// The CPU's kernels on that device; it judges steps by itself.
+// The CPU's kernels on that device; it checks steps for overflow by itself.
 const Backend& backend();
 // Adds it under its name, "apart", to those that find_backend knows; once.
 void add();

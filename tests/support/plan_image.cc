@@ -112,8 +112,8 @@ std::vector<PlanFinding> check_places(const PlanImage& image, std::span<const si
     const TensorPlace& p = image.places[i];
     const size_t bytes = tensor_bytes(tensor, image.formats[i].storage);
     if (p.home == Home::nowhere) continue;
-    if (at(p.root) != roots[i])
-      report(Fault::order, fmt::format("{} has the bytes of {}", tensor.name, graph[p.root].name));
+    if (at(p.base) != roots[i])
+      report(Fault::order, fmt::format("{} has the bytes of {}", tensor.name, graph[p.base].name));
     if (inside[roots[i]])
       report(Fault::bytes, fmt::format("{} is stored and computed inside others", tensor.name));
     if (p.home == Home::state && roots[i] == i) state += bytes;

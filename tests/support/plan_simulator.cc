@@ -22,7 +22,8 @@ Token token(Content content, size_t number, size_t version = 0) {
   return static_cast<uint64_t>(content) << 56 | static_cast<uint64_t>(number) << 24 | version;
 }
 
-// Bytes of the arena, or a state tensor, by its number, or behind all of them a tensor's range events.
+// Bytes of the arena, or a state tensor, by its number, or behind all of them a tensor's range
+// events.
 struct Extent {
   bool state = false;
   size_t begin = 0, end = 0;
@@ -227,11 +228,11 @@ class Simulator {
     if (step.joins && pair) {
       work.parts.push_back(part_of(number + 1));
       if (image_.steps[number + 1].phase != step.phase)
-        report(Fault::order, "{} is joined with another phase", work.name);
+        report(Fault::order, "{} is merged with another phase", work.name);
       for (const size_t i : {number, number + 1}) {
         const PlanImage::Step& one = image_.steps[i];
         if (one.prepared || one.live_until > 0)
-          report(Fault::order, "{} is joined, but something is prepared for it or it runs beside others",
+          report(Fault::order, "{} is merged, but something is prepared for it or it runs beside others",
                  step_name(i));
       }
     }

@@ -31,10 +31,11 @@ struct PlanContext {
   const Graph& graph;
   std::span<const TensorFormat> formats;  // by tensor; of no meaning for int32 and bytes
   KernelOptions options = {};
-  // By tensor, the one whose bytes it has: of views, and of copies that change nothing. None: each its own.
-  std::span<const TensorId> roots = {};
+  // By tensor, the one whose bytes it has: of views, and of copies that change nothing. None: each
+  // its own.
+  std::span<const TensorId> bases = {};
 
-  TensorId root_of(TensorId id) const { return roots.empty() ? id : roots[static_cast<size_t>(id.index)]; }
+  TensorId base_of(TensorId id) const { return bases.empty() ? id : bases[static_cast<size_t>(id.index)]; }
 };
 
 // A node to run, with the elementwise nodes that are inlined: their outputs are rounded in
@@ -99,8 +100,9 @@ class Task {
   // turn, together with those of other tasks (Backend::make_preparation). Then they lie elsewhere,
   // and the workspace ends before them.
   virtual size_t prepared() const { return 0; }
-  // Tensors whose range events it reads, such as the largest magnitude, from RunContext::stats. The plan has them
-  // reported before the task runs, by whatever step it is that writes the tensor, as if they were inputs.
+  // Tensors whose range events it reads, such as the largest magnitude, from RunContext::stats. The
+  // plan has them reported before the task runs, by whatever step it is that writes the tensor, as
+  // if they were inputs.
   virtual std::vector<TensorId> reads_range_of() const { return {}; }
   virtual void run(const RunContext& context) = 0;
   // A choice that a user may want to know, in words; "" if there was none.
@@ -146,9 +148,9 @@ struct Backend {
   // epoch and then the examples. Null: batches are made on the host.
   void (*fill_batch)(const ResidentImages& set, const uint32_t* numbers, uint32_t count, float* images,
                      int32_t* labels, Stream stream) = nullptr;
-  // Of a device that is not the host: a task, without a workspace, that sets StepState::skip in the device's memory, to
-  // which RunContext::state leads, where these gradients have overflowed (found_inf.h), the first of the sums being
-  // the loss.
+  // Of a device that is not the host: a task, without a workspace, that sets StepState::skip in the
+  // device's memory, to which RunContext::state leads, where these gradients have overflowed
+  // (found_inf.h), the first of the sums being the loss.
   std::unique_ptr<Task> (*make_found_inf)(const PlanContext& plan, std::span<const TensorId> gradients,
                                           TensorId sums) = nullptr;
   // Makes a task without workspace that prepares for all of these at once (Task::prepared). They

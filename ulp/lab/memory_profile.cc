@@ -144,7 +144,7 @@ std::vector<MemoryMoment> moments(const Plan& plan, const std::vector<TensorId>&
   for (size_t i = 0; i < graph.tensor_count(); ++i) {
     const TensorId id{static_cast<int32_t>(i)};
     const TensorPlace& place = plan.place(id);
-    if (place.home == Home::nowhere || place.root != id) continue;
+    if (place.home == Home::nowhere || place.base != id) continue;
     const bool copy = std::find(copies.begin(), copies.end(), id) != copies.end();
     const auto use = static_cast<size_t>(copy ? MemoryUse::copies : use_of(graph[id]));
     const Storage& storage = plan.formats()[i].storage;

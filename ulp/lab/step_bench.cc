@@ -26,7 +26,7 @@
 namespace ulp {
 namespace {
 
-std::unique_ptr<StepClock> host_clock() { return std::make_unique<HostClock>(); }
+std::unique_ptr<PlanClock> host_clock() { return std::make_unique<HostClock>(); }
 
 std::vector<BenchDevice>& bench_devices() {
   static std::vector<BenchDevice> devices = {{"cpu", cpu_ceilings, host_clock, nullptr},
@@ -194,7 +194,7 @@ StepBench bench_step(const StepBenchOptions& options) {
   if (device == nullptr) return result;
   if (options.ceilings && device->ceilings != nullptr) result.ceilings = device->ceilings();
   if (options.profile_steps > 0 && device->clock != nullptr) {
-    const std::unique_ptr<StepClock> clock = device->clock();
+    const std::unique_ptr<PlanClock> clock = device->clock();
     result.kernels = profile_steps(bench.engine(), *clock, options.profile_steps, [&bench] { bench.step(); });
   }
   return result;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "ulp/backend/ceilings.h"
-#include "ulp/backend/step_clock.h"
+#include "ulp/backend/plan_clock.h"
 #include "ulp/run/config.h"
 #include "ulp/session/profile.h"
 
@@ -22,7 +22,7 @@ namespace ulp {
 struct BenchDevice {
   std::string_view name;  // as in EngineOptions
   Ceilings (*ceilings)() = nullptr;
-  std::unique_ptr<StepClock> (*clock)() = nullptr;
+  std::unique_ptr<PlanClock> (*clock)() = nullptr;
   // The most bytes of the device's own memory that were in use, with what libraries took. On the
   // host resident memory tells.
   size_t (*used_bytes)() = nullptr;

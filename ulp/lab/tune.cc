@@ -54,7 +54,7 @@ RunInput run_input(const RunConfig& config) {
   return input;
 }
 
-RunPlan plan_of(const RunConfig& config, const RunInput& input) {
+RunEstimate estimate_of(const RunConfig& config, const RunInput& input) {
   const size_t train = config.subset > 0 ? static_cast<size_t>(config.subset) : input.train;
   if (train > input.train || static_cast<size_t>(config.batch) > train) {
     fail("tune", "{} has {} training examples, too few for a subset of {} or a batch of {}", config.data,

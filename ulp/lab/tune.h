@@ -25,12 +25,12 @@ struct RunInput {
 RunInput run_input(const RunConfig& config);
 
 // What a run will take and save, before it runs.
-struct RunPlan {
+struct RunEstimate {
   double low_ratio = 0;
   uint64_t aggregate_bits = 0;
   size_t peak_bytes = 0;  // as training plans it, evaluation included
 };
-RunPlan plan_of(const RunConfig& config, const RunInput& input);
+RunEstimate estimate_of(const RunConfig& config, const RunInput& input);
 
 // The ratios at which size:R takes another group, from 0, which takes none, to the one that takes
 // all: for each number of groups the shortest decimal that takes so many.
@@ -48,7 +48,7 @@ RunConfig as_fp32(RunConfig config);
 // A short run that was made to see what a ratio costs.
 struct TunePilot {
   double ratio = 0;
-  RunPlan plan = {};
+  RunEstimate plan = {};
   bool finished = false, diverged = false;
   double best_acc = 0, low_ratio = 0;  // measured; the second is the mean over epochs
   uint64_t promotions = 0;

@@ -70,7 +70,7 @@ class Updates {
   }
 
   // Returns what the clock says.
-  double run(StepClock& clock) {
+  double run(PlanClock& clock) {
     const StepState state = step_state(config_, steps_, kUpdatesBefore + steps_, optimizer_.lr, 1);
     device_.upload(state_.data(), &state, sizeof state);
     // As a step begins: nothing has been reported yet.
@@ -92,7 +92,7 @@ class Updates {
     recording->launch();
     device_.wait();
     ++steps_;
-    const std::vector<StepTime> times = clock.take();
+    const std::vector<PlanStepTime> times = clock.take();
     return times.at(0).seconds;
   }
 
@@ -261,7 +261,7 @@ UpdateBench bench_update(const UpdateBenchOptions& options) {
   result.threads = thread_count();
   Updates updates(options);
   const BenchDevice* device = find_bench_device(options.config.device);
-  std::unique_ptr<StepClock> clock;
+  std::unique_ptr<PlanClock> clock;
   if (device != nullptr && device->clock != nullptr) {
     clock = device->clock();
   } else if (device_of(find_backend(options.config.device)).on_host()) {

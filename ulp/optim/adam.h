@@ -44,10 +44,10 @@ struct AdamMoments {
     state[0] = m;
     state[1] = v;
     if constexpr (Arithmetic::kNarrow) {
-      const float root = q(sqrtf(q(v / s.rest2)));
-      return q(q(s.lr * q(m / s.rest1)) / q(root + eps));
+      const float square_root = q(sqrtf(q(v / s.rest2)));
+      return q(q(s.lr * q(m / s.rest1)) / q(square_root + eps));
     } else {
-      return s.adam_rate * quotient(q, m, root(q, v) * s.adam_root + eps);
+      return s.adam_rate * quotient(q, m, square_root(q, v) * s.adam_root + eps);
     }
   }
 

@@ -35,9 +35,9 @@ ULP_HD constexpr float quotient(const Arithmetic& q, float a, float b) {
   }
 }
 template <typename Arithmetic>
-ULP_HD float root(const Arithmetic& q, float x) {
+ULP_HD float square_root(const Arithmetic& q, float x) {
   if constexpr (Unsettled<Arithmetic>) {
-    return q.root(x);
+    return q.square_root(x);
   } else {
     return sqrtf(x);
   }

@@ -22,8 +22,8 @@ class Finder {
   Finder(const PlanContext& plan, const std::vector<bool>& stored)
       : plan_(plan), graph_(plan.graph), stored_(stored) {
     const size_t tensors = graph_.tensor_count();
-    fusion_.root.resize(tensors);
-    for (size_t i = 0; i < tensors; ++i) fusion_.root[i] = TensorId{static_cast<int32_t>(i)};
+    fusion_.base.resize(tensors);
+    for (size_t i = 0; i < tensors; ++i) fusion_.base[i] = TensorId{static_cast<int32_t>(i)};
     fusion_.inlined.resize(tensors);
     fusion_.absorbed.resize(graph_.node_count());
     readers_.resize(tensors);
@@ -36,16 +36,16 @@ class Finder {
   Fusion run(bool fuse) {
     find_roots(fuse);
     for (size_t i = 0; i < stored_.size(); ++i) {
-      if (stored_[i]) keep_[at(fusion_.root[i])] = true;
+      if (stored_[i]) keep_[at(fusion_.base[i])] = true;
     }
     if (!fuse) return std::move(fusion_);
     for (size_t i = 0; i < graph_.node_count(); ++i) {
       if (fusion_.absorbed[i]) continue;
-      for (const TensorId in : graph_.nodes()[i].in) readers_[at(fusion_.root[at(in)])].push_back(i);
+      for (const TensorId in : graph_.nodes()[i].in) readers_[at(fusion_.base[at(in)])].push_back(i);
     }
     for (size_t i = 0; i < graph_.node_count(); ++i) {
       if (fusion_.absorbed[i]) continue;  // a view writes nothing
-      for (const TensorId out : graph_.nodes()[i].out) writers_[at(fusion_.root[at(out)])].push_back(i);
+      for (const TensorId out : graph_.nodes()[i].out) writers_[at(fusion_.base[at(out)])].push_back(i);
     }
     for (size_t i = 0; i < graph_.node_count(); ++i) {
       if (!fusion_.absorbed[i] && graph_.nodes()[i].op->form == Form::elementwise) consider(i);
@@ -69,7 +69,7 @@ class Finder {
       const Node& node = graph_.nodes()[i];
       if (node.op->form != Form::view && !(fuse && changes_nothing(node))) continue;
       fusion_.absorbed[i] = true;
-      fusion_.root[at(node.out[0])] = fusion_.root[at(node.in[0])];
+      fusion_.base[at(node.out[0])] = fusion_.base[at(node.in[0])];
     }
   }
 
@@ -87,7 +87,7 @@ class Finder {
     size_t inside = 1;
     for (const TensorId in : node.in) {
       if (!full(node, in)) continue;
-      const TensorId root = fusion_.root[at(in)];
+      const TensorId root = fusion_.base[at(in)];
       if (fusion_.inlined[at(root)]) {
         leaves.insert(leaves_[at(root)].begin(), leaves_[at(root)].end());
         inside += inside_[at(root)];
@@ -109,11 +109,12 @@ class Finder {
     fusion_.absorbed[index] = true;
   }
 
-  // Whether what the node reads is written again in its phase: computed inside a later node it would find that.
+  // Whether what the node reads is written again in its phase: computed inside a later node it
+  // would find that.
   bool changes_later(size_t index) const {
     const Node& node = graph_.nodes()[index];
     return std::any_of(node.in.begin(), node.in.end(), [&](TensorId in) {
-      const std::vector<size_t>& writers = writers_[at(fusion_.root[at(in)])];
+      const std::vector<size_t>& writers = writers_[at(fusion_.base[at(in)])];
       return std::any_of(writers.begin(), writers.end(), [&](size_t writer) {
         return writer > index && graph_.nodes()[writer].phase == node.phase;
       });
@@ -125,7 +126,7 @@ class Finder {
     if (keep_[at(out)] || is_state(info.kind) || info.kind == Kind::grad_sum || !fuses(node.phase))
       return false;
     if (!std::holds_alternative<Plain>(storage(out)) || readers_[at(out)].empty()) return false;
-    if (fusion_.root[at(out)] != out) return false;
+    if (fusion_.base[at(out)] != out) return false;
     return std::all_of(readers_[at(out)].begin(), readers_[at(out)].end(), [&](size_t reader) {
       const Node& other = graph_.nodes()[reader];
       if (other.phase != node.phase ||
@@ -133,7 +134,7 @@ class Finder {
         return false;
       // Every input that has its bytes reads it as a whole.
       return std::all_of(other.in.begin(), other.in.end(), [&](TensorId in) {
-        return fusion_.root[at(in)] != out || (full(other, in) && graph_[in].shape == info.shape);
+        return fusion_.base[at(in)] != out || (full(other, in) && graph_[in].shape == info.shape);
       });
     });
   }
@@ -163,7 +164,7 @@ std::vector<NodeId> inlined_nodes(const Graph& graph, const Fusion& fusion, Node
     const Node& reader = graph[open.back()];
     open.pop_back();
     for (const TensorId in : reader.in) {
-      const TensorId root = fusion.root[at(in)];
+      const TensorId root = fusion.base[at(in)];
       if (!fusion.inlined[at(root)]) continue;
       if (found.insert(graph[root].producer.index).second) open.push_back(graph[root].producer);
     }

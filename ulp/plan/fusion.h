@@ -11,7 +11,7 @@ namespace ulp {
 
 struct Fusion {
   // By tensor: the tensor that owns its bytes; usually itself.
-  std::vector<TensorId> root;
+  std::vector<TensorId> base;
   // By tensor: computed inside its readers.
   std::vector<bool> inlined;
   // By node: it runs inside others, or not at all.

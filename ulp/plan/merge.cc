@@ -54,10 +54,10 @@ std::optional<size_t> Plan::merge_steps(const PlanOptions& options, Lives& lives
   std::stable_sort(pairs.begin(), pairs.end(),
                    [](const Pair& a, const Pair& b) { return a.bytes < b.bytes; });
   while (!pairs.empty()) {
-    Lives joined = find_lives(options);
-    placed = with_workspaces(joined.buffers);
+    Lives merged = find_lives(options);
+    placed = with_workspaces(merged.buffers);
     if (ulp::lay_out(placed) <= most) {
-      lives = std::move(joined);
+      lives = std::move(merged);
       break;
     }
     for (const size_t left = pairs.size() / 2; pairs.size() > left; pairs.pop_back()) {

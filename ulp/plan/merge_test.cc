@@ -29,7 +29,7 @@ BackendTraits joining(std::vector<std::pair<std::string, Traits>> list) {
   return traits;
 }
 
-bool joined(const MadeUpPlan& plan, size_t first) {
+bool is_merged(const MadeUpPlan& plan, size_t first) {
   const bool pair = plan->steps()[first].merged_task != nullptr;
   EXPECT_EQ(pair, plan->steps()[first + 1].merged);
   return pair;
@@ -42,7 +42,7 @@ TEST(Merge, JoinsTwoSteps) {
   const BackendTraits traits = joining({{"sums", kFirst}, {"y", kSecond}});
   const MadeUpPlan plan(g.graph, traits);
   EXPECT_EQ(faults_of(*plan), "");
-  EXPECT_TRUE(joined(plan, 1));
+  EXPECT_TRUE(is_merged(plan, 1));
   // Both halves at the moment of the first.
   EXPECT_EQ(plan->place(x).last, 1);
   EXPECT_EQ(plan->place(y).first, 1);
@@ -50,7 +50,7 @@ TEST(Merge, JoinsTwoSteps) {
   options.merge = false;
   const MadeUpPlan apart(g.graph, traits, options);
   EXPECT_EQ(faults_of(*apart), "");
-  EXPECT_FALSE(joined(apart, 1));
+  EXPECT_FALSE(is_merged(apart, 1));
   EXPECT_EQ(apart->place(x).last, 2);
 }
 
@@ -64,7 +64,7 @@ TEST(Merge, NotWhereTheSecondReadsARangeOfTheFirst) {
     second.reads_range = {range};
     const MadeUpPlan plan(g.graph, joining({{"sums", kFirst}, {"y", second}}));
     EXPECT_EQ(faults_of(*plan), "");
-    EXPECT_EQ(joined(plan, 1), range == x);
+    EXPECT_EQ(is_merged(plan, 1), range == x);
   }
 }
 
@@ -77,11 +77,12 @@ TEST(Merge, SecondTakesOverWhatBothRead) {
   second.in_place = true;
   const MadeUpPlan plan(g.graph, joining({{"sums", kFirst}, {"y", second}}));
   EXPECT_EQ(faults_of(*plan), "");
-  EXPECT_TRUE(joined(plan, 1));
+  EXPECT_TRUE(is_merged(plan, 1));
   EXPECT_EQ(plan->place(x).offset, plan->place(y).offset);
 }
 
-// Either of them could write where x lies: only the second may, as it still reads x when the first has written.
+// Either of them could write where x lies: only the second may, as it still reads x when the first
+// has written.
 TEST(Merge, NotBothTakeOverOneOperand) {
   GraphMaker g;
   const TensorId x = g.any("peak", {}, kShape), y = g.map("y", {x}), z = g.map("z", {x});
@@ -90,7 +91,7 @@ TEST(Merge, NotBothTakeOverOneOperand) {
   first.in_place = second.in_place = true;
   const MadeUpPlan plan(g.graph, joining({{"y", first}, {"z", second}}));
   EXPECT_EQ(faults_of(*plan), "");
-  EXPECT_TRUE(joined(plan, 1));
+  EXPECT_TRUE(is_merged(plan, 1));
   EXPECT_NE(plan->place(y).offset, plan->place(z).offset);
   EXPECT_NE(plan->place(x).offset, plan->place(y).offset);
 }
@@ -105,7 +106,7 @@ TEST(Merge, FirstDoesNotTakeOverWhatTheSecondReads) {
   first.in_place = true;
   const MadeUpPlan plan(g.graph, joining({{"y", first}, {"z", kSecond}}));
   EXPECT_EQ(faults_of(*plan), "");
-  EXPECT_TRUE(joined(plan, 1));
+  EXPECT_TRUE(is_merged(plan, 1));
   EXPECT_NE(plan->place(x).offset, plan->place(y).offset);
 }
 
@@ -118,7 +119,7 @@ TEST(Merge, EachTakesOverItsOwn) {
   first.in_place = second.in_place = true;
   const MadeUpPlan plan(g.graph, joining({{"y", first}, {"z", second}}));
   EXPECT_EQ(faults_of(*plan), "");
-  EXPECT_TRUE(joined(plan, 2));
+  EXPECT_TRUE(is_merged(plan, 2));
   EXPECT_EQ(plan->place(x).offset, plan->place(y).offset);
   EXPECT_EQ(plan->place(u).offset, plan->place(z).offset);
 }
@@ -132,7 +133,7 @@ TEST(Merge, SecondDoesNotTakeOverTheFirstsResult) {
   first.in_place = second.in_place = true;
   const MadeUpPlan plan(g.graph, joining({{"y", first}, {"z", second}}));
   EXPECT_EQ(faults_of(*plan), "");
-  EXPECT_TRUE(joined(plan, 1));
+  EXPECT_TRUE(is_merged(plan, 1));
   EXPECT_NE(plan->place(y).offset, plan->place(z).offset);
 }
 
@@ -147,8 +148,8 @@ TEST(Merge, EveryStepIsInOnePair) {
   }
   const MadeUpPlan plan(g.graph, joining(list));
   EXPECT_EQ(faults_of(*plan), "");
-  EXPECT_TRUE(joined(plan, 1));
-  EXPECT_TRUE(joined(plan, 3));
+  EXPECT_TRUE(is_merged(plan, 1));
+  EXPECT_TRUE(is_merged(plan, 3));
   EXPECT_FALSE(plan->steps()[5].merged);
 }
 
@@ -159,10 +160,11 @@ TEST(Merge, NotAcrossPhases) {
   g.map("z", {y});
   const MadeUpPlan plan(g.graph, joining({{"y", kFirst}, {"z", kSecond}}));
   EXPECT_EQ(faults_of(*plan), "");
-  EXPECT_FALSE(joined(plan, 1));
+  EXPECT_FALSE(is_merged(plan, 1));
 }
 
-// A step that may run beside others is in no pair, but runs beside pairs: to the end of one, never to its middle.
+// A step that may run beside others is in no pair, but runs beside pairs: to the end of one, never
+// to its middle.
 TEST(Merge, BesideStepsThatRunOn) {
   for (const bool reads_early : {false, true}) {
     GraphMaker g;
@@ -176,14 +178,14 @@ TEST(Merge, BesideStepsThatRunOn) {
     first.pair_workspace = 1000;
     const MadeUpPlan plan(g.graph, joining({{"side", beside}, {"y", first}, {"z", kSecond}, {"u", kSecond}}));
     EXPECT_EQ(faults_of(*plan), "");
-    EXPECT_FALSE(joined(plan, 0));
-    EXPECT_FALSE(joined(plan, 1));
-    EXPECT_TRUE(joined(plan, 2));
+    EXPECT_FALSE(is_merged(plan, 0));
+    EXPECT_FALSE(is_merged(plan, 1));
+    EXPECT_TRUE(is_merged(plan, 2));
     EXPECT_EQ(plan->steps()[1].live_until, reads_early ? 0 : 5);
   }
 }
 
-TEST(Merge, HasTheWorkspaceOfTheJoinedTask) {
+TEST(Merge, HasTheWorkspaceOfTheMergedTask) {
   GraphMaker g;
   const TensorId x = g.any("x", {}, kShape), y = g.map("y", {x}), z = g.map("z", {y});
   g.any("peak", {z}, {1});
@@ -193,12 +195,13 @@ TEST(Merge, HasTheWorkspaceOfTheJoinedTask) {
   first.pair_workspace = 300;
   const MadeUpPlan plan(g.graph, joining({{"y", first}, {"z", second}}));
   EXPECT_EQ(faults_of(*plan), "");
-  EXPECT_TRUE(joined(plan, 1));
+  EXPECT_TRUE(is_merged(plan, 1));
   EXPECT_EQ(plan->steps()[1].workspace_bytes(), 300u);
   EXPECT_EQ(plan->steps()[2].workspace_bytes(), 0u);
 }
 
-// A pair that would take more than there is room for is two steps; so is one whose task alone is too large.
+// A pair that would take more than there is room for is two steps; so is one whose task alone is
+// too large.
 TEST(Merge, TakesHardlyMoreMemory) {
   for (const size_t workspace : {size_t{0}, size_t{100000}}) {
     for (const bool tight : {false, true}) {
@@ -211,7 +214,7 @@ TEST(Merge, TakesHardlyMoreMemory) {
       options.tight = tight;
       const MadeUpPlan plan(g.graph, joining({{"y", first}, {"z", kSecond}}), options);
       EXPECT_EQ(faults_of(*plan), "");
-      EXPECT_FALSE(joined(plan, 1));
+      EXPECT_FALSE(is_merged(plan, 1));
       EXPECT_EQ(plan->step_bytes(), size_t{2 * 4032});
     }
   }
@@ -235,14 +238,14 @@ TEST(Merge, KeepsThePairsThatCostLeast) {
   options.tight = true;
   const MadeUpPlan plan(g.graph, traits, options);
   EXPECT_EQ(faults_of(*plan), "");
-  EXPECT_TRUE(joined(plan, 1));
-  EXPECT_TRUE(joined(plan, 3));
-  EXPECT_FALSE(joined(plan, 7));
+  EXPECT_TRUE(is_merged(plan, 1));
+  EXPECT_TRUE(is_merged(plan, 3));
+  EXPECT_FALSE(is_merged(plan, 7));
   options.merge = false;
   EXPECT_LE(plan->step_bytes(), MadeUpPlan(g.graph, traits, options)->step_bytes());
 }
 
-// A joined task gets nothing that was prepared for its halves: it prepares for itself.
+// A is_merged task gets nothing that was prepared for its halves: it prepares for itself.
 TEST(Merge, NothingIsPreparedForHalves) {
   GraphMaker g;
   const TensorId w = g.state("w", {16}), x = g.any("peak", {}, kShape), a = g.any("a", {x, w}, kShape),
@@ -255,7 +258,7 @@ TEST(Merge, NothingIsPreparedForHalves) {
   traits.prepares = true;
   const MadeUpPlan plan(g.graph, traits);
   EXPECT_EQ(faults_of(*plan), "");
-  EXPECT_TRUE(joined(plan, 2));
+  EXPECT_TRUE(is_merged(plan, 2));
   EXPECT_TRUE(plan->steps()[1].prepared.has_value());
   EXPECT_FALSE(plan->steps()[2].prepared.has_value());
   EXPECT_FALSE(plan->steps()[3].prepared.has_value());

@@ -58,9 +58,10 @@ size_t Plan::lay_out_steps(const PlanOptions& options, const Lives& lives, std::
   return attempt(false, false, false);
 }
 
-// A step that may run on the side stream does so until something reads what it writes or reports, or overwrites
-// what it reads, or until forward and backward end, if that takes no more memory: what it touches
-// stays live until then. `life`: of tensors; `buffer_of`: their buffers, negative: none.
+// A step that may run on the side stream does so until something reads what it writes or reports,
+// or overwrites what it reads, or until forward and backward end, if that takes no more memory:
+// what it touches stays live until then. `life`: of tensors; `buffer_of`: their buffers, negative:
+// none.
 void Plan::overlap_steps(std::span<const TensorPlace> life, std::span<const int> buffer_of,
                          std::vector<Buffer>& buffers) {
   const int end = static_cast<int>(steps_.size());
@@ -69,11 +70,11 @@ void Plan::overlap_steps(std::span<const TensorPlace> life, std::span<const int>
     const auto when = static_cast<size_t>(moment(i));
     for (const auto* nodes : {&steps_[i].inlined, &steps_[i].roots}) {
       for (const NodeId id : *nodes) {
-        for (const TensorId in : graph_[id].in) read[when].push_back(at(roots_[at(in)]));
+        for (const TensorId in : graph_[id].in) read[when].push_back(at(bases_[at(in)]));
       }
     }
     for (const NodeId id : steps_[i].roots) {
-      for (const TensorId out : graph_[id].out) written[when].push_back(at(roots_[at(out)]));
+      for (const TensorId out : graph_[id].out) written[when].push_back(at(bases_[at(out)]));
     }
   }
   std::vector<size_t> alive(steps_.size());
@@ -86,7 +87,7 @@ void Plan::overlap_steps(std::span<const TensorPlace> life, std::span<const int>
   // If a result takes over an operand's buffer, the operand is overwritten.
   const auto overwritten = [&](size_t tensor, int when) {
     for (size_t i = 0; i < life.size(); ++i) {
-      if (i != tensor && at(roots_[i]) == i && buffer_of[i] == buffer_of[tensor] && life[i].first == when)
+      if (i != tensor && at(bases_[i]) == i && buffer_of[i] == buffer_of[tensor] && life[i].first == when)
         return true;
     }
     return false;
@@ -142,7 +143,7 @@ bool Plan::writes_state_of(int writer, int reader) const {
            {&steps_[static_cast<size_t>(reader)].inlined, &steps_[static_cast<size_t>(reader)].roots}) {
         for (const NodeId to : *nodes) {
           for (const TensorId in : graph_[to].in) {
-            if (is_state(graph_[roots_[at(in)]].kind) && roots_[at(in)] == roots_[at(out)]) return true;
+            if (is_state(graph_[bases_[at(in)]].kind) && bases_[at(in)] == bases_[at(out)]) return true;
           }
         }
       }

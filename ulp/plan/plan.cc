@@ -25,11 +25,11 @@ Touched touched(const Graph& graph, const Fusion& fusion, const PlanStep& step) 
   Touched made;
   for (const auto* nodes : {&step.inlined, &step.roots}) {
     for (const NodeId id : *nodes) {
-      for (const TensorId in : graph[id].in) made.read.push_back(fusion.root[at(in)].index);
+      for (const TensorId in : graph[id].in) made.read.push_back(fusion.base[at(in)].index);
     }
   }
   for (const NodeId id : step.roots) {
-    for (const TensorId out : graph[id].out) made.written.push_back(fusion.root[at(out)].index);
+    for (const TensorId out : graph[id].out) made.written.push_back(fusion.base[at(out)].index);
   }
   std::sort(made.read.begin(), made.read.end());
   std::sort(made.written.begin(), made.written.end());
@@ -50,14 +50,14 @@ bool after_check(Phase phase) { return phase >= Phase::recompute; }
 void update_early(const Graph& graph, const Fusion& fusion, std::vector<PlanStep>& steps) {
   std::vector<PlanStep> order;
   std::vector<Touched> done;
-  const bool judged = std::any_of(graph.nodes().begin(), graph.nodes().end(), [](const Node& node) {
+  const bool checks_inf = std::any_of(graph.nodes().begin(), graph.nodes().end(), [](const Node& node) {
     return node.phase == Phase::recompute || node.phase == Phase::finish_again;
   });
   for (PlanStep& step : steps) {
     Touched mine = touched(graph, fusion, step);
     size_t place = order.size();
     if (step.phase >= Phase::finish && step.phase != Phase::recompute) {
-      while (place > 0 && !(judged && after_check(step.phase) != after_check(order[place - 1].phase)) &&
+      while (place > 0 && !(checks_inf && after_check(step.phase) != after_check(order[place - 1].phase)) &&
              !meet(done[place - 1].written, mine.read) && !meet(done[place - 1].read, mine.written) &&
              !meet(done[place - 1].written, mine.written)) {
         --place;
@@ -146,8 +146,8 @@ Plan::Plan(const Graph& graph, std::vector<TensorFormat> formats, const PlanOpti
     settled = true;
     steps_.clear();
     fusion = find_fusion(*context_, options.fuse && backend.fuses, stored);
-    roots_ = fusion.root;
-    context_->roots = roots_;
+    bases_ = fusion.base;
+    context_->bases = bases_;
     std::vector<bool> reported(graph.node_count());
     const bool merges = options.fuse && backend.merges;
     // With fused backward gradients are needed as early as possible.
@@ -212,7 +212,8 @@ bool Plan::reports_range_for(size_t writer, size_t reader) const {
   return std::any_of(read.begin(), read.end(), [&](TensorId id) { return reports_range(writer, id); });
 }
 
-// Updates report apart from the rest of a step, so a range is read on the side of them on which it is written.
+// Updates report apart from the rest of a step, so a range is read on the side of them on which it
+// is written.
 void Plan::check_ranges() const {
   for (size_t i = 0; i < steps_.size(); ++i) {
     for (const TensorId id : steps_[i].task->reads_range_of()) {
@@ -231,7 +232,7 @@ bool Plan::reads(size_t step, TensorId root) const {
   for (const auto* nodes : {&steps_[step].inlined, &steps_[step].roots}) {
     for (const NodeId id : *nodes) {
       for (const TensorId in : graph_[id].in) {
-        if (roots_[at(in)] == root) return true;
+        if (bases_[at(in)] == root) return true;
       }
     }
   }
@@ -239,14 +240,14 @@ bool Plan::reads(size_t step, TensorId root) const {
 }
 
 Plan::Lives Plan::find_lives(const PlanOptions& options) const {
-  const std::vector<TensorId>& roots = roots_;
+  const std::vector<TensorId>& bases = bases_;
   const int end = static_cast<int>(steps_.size());
   // Live ranges of tensors that have bytes.
   Lives made{
       std::vector<TensorPlace>(graph_.tensor_count()), std::vector<int>(graph_.tensor_count(), -1), {}};
   auto& [life, buffer_of, buffers] = made;
   const auto touch = [&](TensorId id, int when) {
-    TensorPlace& p = made.life[at(roots[at(id)])];
+    TensorPlace& p = made.life[at(bases[at(id)])];
     if (p.first < 0) p.first = when;
     p.first = std::min(p.first, when);
     p.last = std::max(p.last, when);
@@ -256,7 +257,7 @@ Plan::Lives Plan::find_lives(const PlanOptions& options) const {
     for (const auto* nodes : {&step.inlined, &step.roots}) {
       for (const NodeId id : *nodes) {
         for (const TensorId in : graph_[id].in) {
-          if (!inlined_[at(roots[at(in)])]) touch(in, moment(i));
+          if (!inlined_[at(bases[at(in)])]) touch(in, moment(i));
         }
       }
     }
@@ -267,10 +268,10 @@ Plan::Lives Plan::find_lives(const PlanOptions& options) const {
   std::vector<bool> result(graph_.tensor_count());  // read after the last step
   for (const TensorId id : options.results) {
     touch(id, end - 1);
-    result[at(roots[at(id)])] = true;
+    result[at(bases[at(id)])] = true;
   }
   for (size_t i = 0; i < life.size(); ++i) {
-    if (places_[i].home == Home::state || life[i].first < 0 || at(roots[i]) != i) continue;
+    if (places_[i].home == Home::state || life[i].first < 0 || at(bases[i]) != i) continue;
     buffer_of[i] = static_cast<int>(buffers.size());
     buffers.push_back({tensor_bytes(graph_.tensors()[i], formats_[i].storage), life[i].first, life[i].last});
   }
@@ -282,15 +283,15 @@ Plan::Lives Plan::find_lives(const PlanOptions& options) const {
     if (!step.kernel->in_place || step.roots.size() != 1) continue;
     const Node& root = graph_[step.roots[0]];
     if (root.op->form != Form::elementwise || is_state(graph_[root.out[0]].kind)) continue;
-    const size_t out = at(roots[at(root.out[0])]);
+    const size_t out = at(bases[at(root.out[0])]);
     if (buffer_of[out] < 0 || life[out].first != when) continue;
     const auto take_over = [&](TensorId in) {
-      const size_t from = at(roots[at(in)]);
+      const size_t from = at(bases[at(in)]);
       if (from == out || buffer_of[from] < 0 || inlined_[from] || result[from] || life[from].last != when ||
           life[from].first == when)
         return false;
       // Of two steps that are one the second still reads when the first has written.
-      if (step.merged_task != nullptr && reads(i + 1, roots[from])) return false;
+      if (step.merged_task != nullptr && reads(i + 1, bases[from])) return false;
       if (graph_[in].shape != graph_[root.out[0]].shape || formats_[at(in)].storage != formats_[out].storage)
         return false;
       if (graph_[in].element != Element::real || !std::holds_alternative<Plain>(formats_[out].storage))
@@ -315,7 +316,7 @@ Plan::Lives Plan::find_lives(const PlanOptions& options) const {
 }
 
 void Plan::lay_out(const PlanOptions& options) {
-  const std::vector<TensorId>& roots = roots_;
+  const std::vector<TensorId>& bases = bases_;
   const int end = static_cast<int>(steps_.size());
   inlined_.assign(graph_.tensor_count(), false);
   for (const PlanStep& step : steps_) {
@@ -329,7 +330,7 @@ void Plan::lay_out(const PlanOptions& options) {
     const bool sum = tensor.kind == Kind::grad_sum && options.micro_batches > 1;
     if (!is_state(tensor.kind) && !sum) continue;
     const size_t bytes = tensor_bytes(tensor, formats_[i].storage);
-    places_[i] = {Home::state, roots[i], 0, bytes, 0, end - 1};
+    places_[i] = {Home::state, bases[i], 0, bytes, 0, end - 1};
     state_bytes_ += bytes;
     if (sum) sum_bytes_ += bytes;
     (sum ? bytes_.gradients : tensor.kind == Kind::optimizer ? bytes_.optimizer : bytes_.weights) += bytes;
@@ -351,13 +352,13 @@ void Plan::lay_out(const PlanOptions& options) {
   for (const PlanStep& step : steps_) {
     if (step.live_until == 0) continue;
     const auto lives_on = [&](TensorId id) {
-      TensorPlace& p = lives.life[at(roots[at(id)])];
+      TensorPlace& p = lives.life[at(bases[at(id)])];
       p.last = std::max(p.last, step.live_until - 1);
     };
     for (const auto* nodes : {&step.inlined, &step.roots}) {
       for (const NodeId id : *nodes) {
         for (const TensorId in : graph_[id].in) {
-          if (!inlined_[at(roots[at(in)])]) lives_on(in);
+          if (!inlined_[at(bases[at(in)])]) lives_on(in);
         }
       }
     }
@@ -367,13 +368,13 @@ void Plan::lay_out(const PlanOptions& options) {
   }
   std::vector<bool> counted(buffers.size());
   for (size_t i = 0; i < life.size(); ++i) {
-    const size_t root = at(roots[i]);
+    const size_t root = at(bases[i]);
     if (buffer_of[root] < 0) {
       if (root != i) places_[i] = places_[root];
       continue;
     }
     const Buffer& buffer = buffers[static_cast<size_t>(buffer_of[root])];
-    places_[i] = {Home::step,       roots[i],
+    places_[i] = {Home::step,       bases[i],
                   buffer.offset,    tensor_bytes(graph_.tensors()[i], formats_[i].storage),
                   life[root].first, life[root].last};
     // If one tensor takes over another's buffer both are live for a step; they count once.

@@ -42,7 +42,7 @@ enum class Home : uint8_t {
 
 struct TensorPlace {
   Home home = Home::nowhere;
-  TensorId root = {};            // owner of its bytes; usually itself
+  TensorId base = {};            // owner of its bytes; usually itself
   size_t offset = 0, bytes = 0;  // in the step arena
   int first = -1, last = -1;     // live range in steps
 };
@@ -132,7 +132,7 @@ class Plan {
   const Graph& graph_;
   const Backend& backend_;
   std::vector<TensorFormat> formats_;
-  std::vector<TensorId> roots_;  // by tensor: owner of its bytes
+  std::vector<TensorId> bases_;  // by tensor: owner of its bytes
   std::vector<bool> inlined_;    // by tensor: computed inside a step and never stored
   std::unique_ptr<PlanContext> context_;
   std::vector<PlanStep> steps_;

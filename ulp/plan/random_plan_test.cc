@@ -1,4 +1,5 @@
-// Random graphs on random backends: every plan goes through the simulator. Seeds are fixed, so a failure comes back.
+// Random graphs on random backends: every plan goes through the simulator. Seeds are fixed, so a
+// failure comes back.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +31,7 @@ BackendTraits draw_backend(Random& random) {
   made.prepares = !random.one_in(3);
   made.joins = !random.one_in(3);
   const uint64_t salt = random.word();
-  const int64_t side = random.between(1, 4), joined = random.between(1, 3), prepared = random.between(1, 4),
+  const int64_t side = random.between(1, 4), merged = random.between(1, 3), prepared = random.between(1, 4),
                 ranges = random.between(1, 6);
   const bool large = random.one_in(4);  // workspaces that are most of the arena
   made.of = [=](const Problem& problem) {
@@ -41,12 +42,12 @@ BackendTraits draw_backend(Random& random) {
     traits.takes_inlined = !own.one_in(6);
     traits.workspace = own.among(kSizes) * (large ? 10 : 1);
     traits.prepared = own.one_in(prepared) ? own.among(kSizes) : 0;
-    traits.begins_pair = own.one_in(joined);
-    traits.ends_pair = own.one_in(joined);
+    traits.begins_pair = own.one_in(merged);
+    traits.ends_pair = own.one_in(merged);
     traits.pair_workspace = own.among(kSizes);
     const std::vector<TensorId>& in = problem.root().in;
     if (!in.empty() && own.one_in(ranges)) {
-      const TensorId root = problem.plan.root_of(own.among(in));
+      const TensorId root = problem.plan.base_of(own.among(in));
       const NodeId producer = problem.tensor(root).producer;
       const bool inside =
           std::find(problem.inlined.begin(), problem.inlined.end(), producer) != problem.inlined.end();
@@ -84,7 +85,7 @@ std::vector<TensorFormat> draw_formats(Random& random, const Graph& graph) {
 
 // What the plans did, so that a test cannot pass because nothing happened.
 struct Seen {
-  int beside = 0, early = 0, together = 0, joined = 0, taken_over = 0, inlined = 0, prepared_beside = 0;
+  int beside = 0, early = 0, together = 0, merged = 0, taken_over = 0, inlined = 0, prepared_beside = 0;
 };
 
 void count(const Plan& plan, Seen& seen) {
@@ -93,7 +94,7 @@ void count(const Plan& plan, Seen& seen) {
     seen.beside += step.live_until > 0;
     seen.together += step.preparation != nullptr;
     seen.early += step.preparation != nullptr && step.prepares.front() > static_cast<int>(i);
-    seen.joined += step.merged;
+    seen.merged += step.merged;
     seen.inlined += !step.inlined.empty();
     seen.prepared_beside += step.live_until > 0 && step.prepared;
     if (step.roots.size() > 1 || step.kernel->in_place == false) continue;
@@ -102,7 +103,7 @@ void count(const Plan& plan, Seen& seen) {
     for (const TensorId in : node.in) {
       const TensorPlace& p = plan.place(in);
       seen.taken_over +=
-          p.home == Home::step && out.home == Home::step && p.offset == out.offset && p.root != out.root;
+          p.home == Home::step && out.home == Home::step && p.offset == out.offset && p.base != out.base;
     }
   }
 }
@@ -163,7 +164,7 @@ TEST(RandomPlan, MadeUpGraphsAreSound) {
   EXPECT_GE(seen.beside, 500);
   EXPECT_GE(seen.early, 50);
   EXPECT_GE(seen.together, 100);
-  EXPECT_GE(seen.joined, 300);
+  EXPECT_GE(seen.merged, 300);
   EXPECT_GE(seen.taken_over, 500);
   EXPECT_GE(seen.inlined, 300);
   EXPECT_GE(seen.prepared_beside, 20);
@@ -182,7 +183,7 @@ TEST(RandomPlan, TrainingGraphsAreSound) {
     try_graph(random, made.net.graph, std::move(formats), seen, made.micro_batches);
   }
   EXPECT_GE(seen.beside, 500);
-  EXPECT_GE(seen.joined, 100);
+  EXPECT_GE(seen.merged, 100);
   EXPECT_GE(seen.taken_over, 300);
 }
 

@@ -28,8 +28,9 @@ const Shape kShape = {16};
 
 size_t at(TensorId id) { return static_cast<size_t>(id.index); }
 
-// Steps: 0 start (before which all is prepared), 1 p0 and 2 p1 (prepared), 3 side (until 6, in a workspace), 4 sums and 5 y (one task, y where p1 lay), 6 reads,
-// 7 z (where y lay), 8 peak, 9 update.
+// Steps: 0 start (before which all is prepared), 1 p0 and 2 p1 (prepared), 3 side (until 6, in a
+// workspace), 4 sums and 5 y (one task, y where p1 lay), 6 reads, 7 z (where y lay), 8 peak, 9
+// update.
 class SimulatorTest : public testing::Test {
  protected:
   SimulatorTest() {
@@ -120,7 +121,8 @@ TEST_F(SimulatorTest, FindsMemoryThatIsNotCounted) {
 TEST_F(SimulatorTest, FindsWorkspacesOnWhatIsAlive) {
   plant({Fault::race}, [&](PlanImage& i) { i.steps[8].workspace = i.places[at(z)].offset; });
   plant({Fault::race}, [&](PlanImage& i) { i.steps[8].workspace = i.places[at(grad)].offset; });
-  // Of the joined task on the second's result; of what runs beside on what another writes meanwhile.
+  // Of the joined task on the second's result; of what runs beside on what another writes
+  // meanwhile.
   plant({Fault::race}, [&](PlanImage& i) { i.steps[4].workspace = i.places[at(y)].offset; });
   plant({Fault::race}, [&](PlanImage& i) { i.steps[3].workspace = i.places[at(sums)].offset; });
   // On a tensor that neither reads nor writes, and that is read later.
@@ -178,7 +180,7 @@ TEST_F(SimulatorTest, FindsStepsInAWrongOrder) {
   plant({Fault::order}, [&](PlanImage& i) { i.steps[7].roots = i.steps[6].roots; });
   plant({Fault::order}, [&](PlanImage& i) { i.steps[4].joins = false; });
   plant({Fault::order}, [&](PlanImage& i) { i.steps[5].merged = false; });
-  plant({Fault::order}, [&](PlanImage& i) { i.places[at(y)].root = start; });
+  plant({Fault::order}, [&](PlanImage& i) { i.places[at(y)].base = start; });
 }
 
 struct Planted {
@@ -193,7 +195,7 @@ bool lies_on_another(const PlanImage& image, size_t tensor) {
   };
   for (size_t i = 0; i < image.places.size(); ++i) {
     const TensorPlace& q = image.places[i];
-    if (q.home != Home::step || at(q.root) != i || i == tensor) continue;
+    if (q.home != Home::step || at(q.base) != i || i == tensor) continue;
     // It may have come to lie where it takes over an operand, or is taken over.
     const TensorPlace &earlier = q.first < p.first ? q : p, &later = q.first < p.first ? p : q;
     const int until = image.steps[static_cast<size_t>(later.first)].live_until;
@@ -208,7 +210,8 @@ bool lies_on_another(const PlanImage& image, size_t tensor) {
   return p.offset + p.bytes > image.step_bytes;
 }
 
-// In random plans: every tensor moved by one unit of alignment onto something, every life cut, every step that runs on past what reads it.
+// In random plans: every tensor moved by one unit of alignment onto something, every life cut,
+// every step that runs on past what reads it.
 TEST(SimulatorOnRandomPlans, FindsWhatIsPlanted) {
   Planted moves, cuts, extended;
   for (uint64_t seed = 0; seed < 150; ++seed) {
@@ -229,13 +232,13 @@ TEST(SimulatorOnRandomPlans, FindsWhatIsPlanted) {
     const PlanImage sound(*plan);
     ASSERT_EQ(text_of(simulate(sound)), "");
     for (size_t i = 0; i < sound.places.size(); ++i) {
-      if (sound.places[i].home != Home::step || at(sound.places[i].root) != i) continue;
+      if (sound.places[i].home != Home::step || at(sound.places[i].base) != i) continue;
       PlanImage moved = sound, cut = sound;
-      for (TensorPlace& p : moved.places) p.offset += at(p.root) == i && p.home == Home::step ? 64 : 0;
+      for (TensorPlace& p : moved.places) p.offset += at(p.base) == i && p.home == Home::step ? 64 : 0;
       const bool wrong = lies_on_another(moved, i);
       moves.moved += wrong;
       moves.found += wrong && !simulate(moved).empty();
-      for (TensorPlace& p : cut.places) p.last -= at(p.root) == i && p.home == Home::step ? 1 : 0;
+      for (TensorPlace& p : cut.places) p.last -= at(p.base) == i && p.home == Home::step ? 1 : 0;
       ++cuts.moved;
       cuts.found += has(simulate(cut), Fault::life);
     }
@@ -245,7 +248,7 @@ TEST(SimulatorOnRandomPlans, FindsWhatIsPlanted) {
       const Node& next = graph[sound.steps[static_cast<size_t>(until)].roots[0]];
       const Node& mine = graph[sound.steps[i].roots[0]];
       const bool read = std::any_of(next.in.begin(), next.in.end(), [&](TensorId in) {
-        return plan->place(in).root == plan->place(mine.out[0]).root;
+        return plan->place(in).base == plan->place(mine.out[0]).base;
       });
       if (!read) continue;
       PlanImage longer = sound;

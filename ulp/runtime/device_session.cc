@@ -26,7 +26,7 @@ size_t at(TensorId id) { return static_cast<size_t>(id.index); }
 
 }  // namespace
 
-Remote::Layout::Layout(const Plan& plan) {
+DeviceSession::Layout::Layout(const Plan& plan) {
   const Graph& graph = plan.graph();
   size_t offset = 0;
   const auto book = [&](size_t bytes) {
@@ -60,11 +60,11 @@ Remote::Layout::Layout(const Plan& plan) {
   staging_bytes = offset;
 }
 
-size_t Remote::bytes(const Plan& plan) {
+size_t DeviceSession::bytes(const Plan& plan) {
   return device_of(plan.backend()).on_host() ? 0 : Layout(plan).device_bytes;
 }
 
-Remote::Remote(const Plan& plan, Memory& memory)
+DeviceSession::DeviceSession(const Plan& plan, Memory& memory)
     : plan_(plan),
       memory_(memory),
       device_(memory.device()),
@@ -76,45 +76,46 @@ Remote::Remote(const Plan& plan, Memory& memory)
   for (const Copied& feed : layout_.feeds) feeds_[at(feed.id)] = block_.data() + feed.offset;
 }
 
-Remote::~Remote() { device_.release_staging(staging_, layout_.staging_bytes); }
+DeviceSession::~DeviceSession() { device_.release_staging(staging_, layout_.staging_bytes); }
 
-void Remote::bind(std::span<uint8_t* const> data, uint8_t* arena) {
+void DeviceSession::bind(std::span<uint8_t* const> data, uint8_t* arena) {
   recordings_.clear();
   data_.assign(data.begin(), data.end());
   arena_ = arena;
 }
 
-void Remote::set_filler(Filler filler) {
+void DeviceSession::set_filler(Filler filler) {
   recordings_.clear();
   filler_ = std::move(filler);
 }
 
-void Remote::set_found_inf(std::unique_ptr<Task> judge) {
-  if (judge != nullptr && judge->workspace() > 0)
+void DeviceSession::set_found_inf(std::unique_ptr<Task> check_found_inf) {
+  if (check_found_inf != nullptr && check_found_inf->workspace() > 0)
     throw std::logic_error("the found_inf task has no workspace");
   recordings_.clear();
-  found_inf_ = std::move(judge);
+  found_inf_ = std::move(check_found_inf);
 }
 
-void Remote::time_steps(StepClock* clock) {
+void DeviceSession::time_plan(PlanClock* clock) {
   recordings_.clear();
   clock_ = clock;
 }
 
-bool Remote::has_place_for_check(const Plan& plan) {
+bool DeviceSession::has_place_for_check(const Plan& plan) {
   return std::is_sorted(plan.steps().begin(), plan.steps().end(), [](const PlanStep& a, const PlanStep& b) {
     return (a.phase >= Phase::recompute) < (b.phase >= Phase::recompute);
   });
 }
 
-void Remote::set_examples(uint32_t epoch, std::span<const uint32_t> examples) {
+void DeviceSession::set_examples(uint32_t epoch, std::span<const uint32_t> examples) {
   if (examples.size() > layout_.most_examples) throw std::logic_error("more examples than the plan is for");
   uint8_t* to = staging_ + layout_.examples;
   std::memcpy(to, &epoch, sizeof epoch);
   std::memcpy(to + sizeof epoch, examples.data(), examples.size_bytes());
 }
 
-void Remote::run(const Sequence& sequence, const StepState& state, std::span<const void* const> feeds) {
+void DeviceSession::run(const Sequence& sequence, const StepState& state,
+                        std::span<const void* const> feeds) {
   std::memcpy(staging_ + layout_.state, &state, sizeof state);
   if (sequence.first == Phase::forward && !sequence.filled) {
     for (const Copied& feed : layout_.feeds) {
@@ -133,7 +134,7 @@ void Remote::run(const Sequence& sequence, const StepState& state, std::span<con
   device_.wait();
 }
 
-void Remote::copy_in(const Sequence& sequence, Stream stream) {
+void DeviceSession::copy_in(const Sequence& sequence, Stream stream) {
   const bool forward = sequence.first == Phase::forward;
   const size_t from = forward && sequence.filled ? layout_.examples : layout_.state;
   device_.copy_async(block_.data() + from, staging_ + from, layout_.stats - from, stream);
@@ -147,11 +148,11 @@ void Remote::copy_in(const Sequence& sequence, Stream stream) {
     device_.clear_async(block_.data() + layout_.stats, layout_.end - layout_.stats, stream);
 }
 
-void Remote::copy_out(size_t from, size_t to, Stream stream) {
+void DeviceSession::copy_out(size_t from, size_t to, Stream stream) {
   device_.copy_async(staging_ + from, block_.data() + from, to - from, stream);
 }
 
-void Remote::enqueue(const Sequence& sequence, Stream stream) {
+void DeviceSession::enqueue(const Sequence& sequence, Stream stream) {
   copy_in(sequence, stream);
   RunContext context;
   context.data = data_;
@@ -180,12 +181,12 @@ void Remote::enqueue(const Sequence& sequence, Stream stream) {
   // one that prepares.
   std::map<size_t, size_t> timed;
   const auto all = static_cast<int>(plan_.steps().size());
-  const auto judge = [&] {
+  const auto check_found_inf = [&] {
     wait_until(all);
     context.stats = stats;
     context.workspace = nullptr;
     context.prepared = nullptr;
-    if (sequence.judged) found_inf_->run(context);
+    if (sequence.checks_inf) found_inf_->run(context);
     before = false;
     // Updates need not wait for the copies, unless something is recomputed before them that would
     // change what is copied.
@@ -200,7 +201,7 @@ void Remote::enqueue(const Sequence& sequence, Stream stream) {
   };
   for (const PlanStep& step : plan_.steps()) {
     if (!in_sequence(step) || step.merged) continue;
-    if (before && step.phase >= Phase::recompute) judge();
+    if (before && step.phase >= Phase::recompute) check_found_inf();
     context.stats = step.phase == Phase::update ? update_stats : stats;
     const auto number = static_cast<size_t>(&step - plan_.steps().data());
     wait_until(static_cast<int>(number));
@@ -211,7 +212,7 @@ void Remote::enqueue(const Sequence& sequence, Stream stream) {
         timed.emplace(static_cast<size_t>(needed), number);
       } else {
         if (aside) context.stream = device_.side_stream(stream);
-        prepare_step(plan_, number, arena_, context);
+        prepare_plan_step(plan_, number, arena_, context);
         if (aside) beside.emplace_back(needed, device_.mark(context.stream));
         context.stream = stream;
       }
@@ -225,11 +226,11 @@ void Remote::enqueue(const Sequence& sequence, Stream stream) {
     }
     if (clock_ != nullptr) clock_->begin(number, stream);
     if (const auto late = timed.find(number); late != timed.end())
-      prepare_step(plan_, late->second, arena_, context);
+      prepare_plan_step(plan_, late->second, arena_, context);
     run_task(plan_, number, arena_, context);
     if (clock_ != nullptr) clock_->end(number, stream);
   }
-  if (before) judge();
+  if (before) check_found_inf();
   wait_until(all);
   copy_out(cut ? layout_.update_stats : layout_.state, layout_.end, stream);
   if (!cut) copy_results(true, stream);
@@ -237,7 +238,7 @@ void Remote::enqueue(const Sequence& sequence, Stream stream) {
 }
 
 // Copies the results made before a check, or the others.
-void Remote::copy_results(bool early, Stream stream) {
+void DeviceSession::copy_results(bool early, Stream stream) {
   for (const Copied& result : layout_.results) {
     const NodeId producer = plan_.graph()[result.id].producer;
     const bool is_early = producer && plan_.graph()[producer].phase < Phase::recompute;
@@ -246,32 +247,32 @@ void Remote::copy_results(bool early, Stream stream) {
   }
 }
 
-uint8_t* Remote::feed_of(Element element) const {
+uint8_t* DeviceSession::feed_of(Element element) const {
   for (const Copied& feed : layout_.feeds) {
     if (plan_.graph()[feed.id].element == element) return block_.data() + feed.offset;
   }
   return nullptr;
 }
 
-std::span<EncodeStats> Remote::stats() const {
+std::span<EncodeStats> DeviceSession::stats() const {
   return {reinterpret_cast<EncodeStats*>(staging_ + layout_.stats), plan_.graph().tensor_count()};
 }
 
-std::span<EncodeStats> Remote::update_stats() const {
+std::span<EncodeStats> DeviceSession::update_stats() const {
   return {reinterpret_cast<EncodeStats*>(staging_ + layout_.update_stats), plan_.graph().tensor_count()};
 }
 
-std::span<UpdateCounts> Remote::updates() const {
+std::span<UpdateCounts> DeviceSession::updates() const {
   return {reinterpret_cast<UpdateCounts*>(staging_ + layout_.updates), plan_.graph().tensor_count()};
 }
 
-bool Remote::skipped() const {
+bool DeviceSession::skipped() const {
   StepState state;
   std::memcpy(&state, staging_ + layout_.state, sizeof state);
   return state.skip != 0;
 }
 
-const float* Remote::result(TensorId id) const {
+const float* DeviceSession::result(TensorId id) const {
   for (const Copied& result : layout_.results) {
     if (result.id == id) return reinterpret_cast<const float*>(staging_ + result.offset);
   }

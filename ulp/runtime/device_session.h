@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "ulp/backend/step_clock.h"
+#include "ulp/backend/plan_clock.h"
 #include "ulp/plan/plan.h"
 #include "ulp/tensor/memory.h"
 
@@ -22,16 +22,16 @@ namespace ulp {
 // the examples, each a uint32, in device memory.
 using Filler = std::function<void(Stream stream, uint8_t* images, uint8_t* labels, const uint8_t* examples)>;
 
-class Remote {
+class DeviceSession {
  public:
   // Bytes of device memory; 0 if the plan's device is the host.
   static size_t bytes(const Plan& plan);
 
   // Plan and memory must outlive it.
-  Remote(const Plan& plan, Memory& memory);
-  ~Remote();
-  Remote(const Remote&) = delete;
-  Remote& operator=(const Remote&) = delete;
+  DeviceSession(const Plan& plan, Memory& memory);
+  ~DeviceSession();
+  DeviceSession(const DeviceSession&) = delete;
+  DeviceSession& operator=(const DeviceSession&) = delete;
 
   Memory& memory() const { return memory_; }
 
@@ -40,18 +40,18 @@ class Remote {
   // What makes feeds on the device if they are not copied. Discards all recordings.
   void set_filler(Filler filler);
   // What decides on the device whether a step counts; null: nothing.
-  void set_found_inf(std::unique_ptr<Task> judge);
+  void set_found_inf(std::unique_ptr<Task> check_found_inf);
   // Whether all steps that make gradients come before all that use them. Not so if updates run
   // among the rest.
   static bool has_place_for_check(const Plan& plan);
 
   // While steps are timed a sequence is recorded anew for every run. Null: they are not timed.
-  void time_steps(StepClock* clock);
+  void time_plan(PlanClock* clock);
 
   struct Sequence {
     Phase first = Phase::forward, last = Phase::update;
     bool clears = false;  // clears the range events first
-    bool judged = false;
+    bool checks_inf = false;
     bool filled = false;  // feeds are made on the device
     auto operator<=>(const Sequence&) const = default;
   };
@@ -102,7 +102,7 @@ class Remote {
   std::vector<uint8_t*> data_;
   std::vector<const void*> feeds_;  // in the block
   uint8_t* arena_ = nullptr;
-  StepClock* clock_ = nullptr;
+  PlanClock* clock_ = nullptr;
   Filler filler_;
   std::unique_ptr<Task> found_inf_;
   std::map<Sequence, std::unique_ptr<Recording>> recordings_;

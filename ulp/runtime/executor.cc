@@ -33,7 +33,7 @@ void Executor::bind(const State& state, uint8_t* arena) {
         data_[i] = nullptr;
         break;
       case Home::state:
-        data_[i] = state.find(graph[place.root].name).block.data();
+        data_[i] = state.find(graph[place.base].name).block.data();
         break;
       case Home::step:
         data_[i] = arena + place.offset;
@@ -42,17 +42,17 @@ void Executor::bind(const State& state, uint8_t* arena) {
   }
   if (device_.on_host()) return;
   if (&state.memory().device() != &device_) throw std::logic_error("the state is on another device");
-  if (remote_ == nullptr || &remote_->memory() != &state.memory()) {
-    remote_.reset();
-    remote_ = std::make_unique<Remote>(plan_, state.memory());
-    stats_ = remote_->stats();
-    update_stats_ = remote_->update_stats();
-    updates_ = remote_->updates();
-    remote_->set_filler(filler_);
-    remote_->time_steps(clock_);
+  if (session_ == nullptr || &session_->memory() != &state.memory()) {
+    session_.reset();
+    session_ = std::make_unique<DeviceSession>(plan_, state.memory());
+    stats_ = session_->stats();
+    update_stats_ = session_->update_stats();
+    updates_ = session_->updates();
+    session_->set_filler(filler_);
+    session_->time_plan(clock_);
     make_found_inf();
   }
-  remote_->bind(data_, arena);
+  session_->bind(data_, arena);
 }
 
 void Executor::feed(TensorId source, const void* values) {
@@ -60,20 +60,20 @@ void Executor::feed(TensorId source, const void* values) {
   filled_ = false;
 }
 
-Remote& Executor::remote() const {
-  if (remote_ == nullptr) throw std::logic_error("there is no device, or nothing is bound to it");
-  return *remote_;
+DeviceSession& Executor::session() const {
+  if (session_ == nullptr) throw std::logic_error("there is no device, or nothing is bound to it");
+  return *session_;
 }
 
 void Executor::set_filler(Filler filler) {
   filler_ = std::move(filler);
   filled_ = false;
-  if (remote_ != nullptr) remote_->set_filler(filler_);
+  if (session_ != nullptr) session_->set_filler(filler_);
 }
 
 void Executor::feed_examples(uint32_t epoch, std::span<const uint32_t> examples) {
   if (filler_ == nullptr) throw std::logic_error("nothing makes feeds of examples");
-  remote().set_examples(epoch, examples);
+  session().set_examples(epoch, examples);
   filled_ = true;
 }
 
@@ -84,21 +84,21 @@ void Executor::clear_stats() {
   clears_ = true;
 }
 
-void Executor::time_steps(StepClock* clock) {
+void Executor::time_plan(PlanClock* clock) {
   clock_ = clock;
-  if (remote_ != nullptr) remote_->time_steps(clock);
+  if (session_ != nullptr) session_->time_plan(clock);
 }
 
 void Executor::check_overflow_of(TensorId sums) {
   sums_ = sums;
-  checked_ =
-      !device_.on_host() && plan_.backend().make_found_inf != nullptr && Remote::has_place_for_check(plan_);
-  if (remote_ != nullptr) make_found_inf();
+  checked_ = !device_.on_host() && plan_.backend().make_found_inf != nullptr &&
+             DeviceSession::has_place_for_check(plan_);
+  if (session_ != nullptr) make_found_inf();
 }
 
 void Executor::make_found_inf() {
   if (!checked_) return;
-  remote_->set_found_inf(
+  session_->set_found_inf(
       plan_.backend().make_found_inf(plan_.context(), judged_gradients(plan_.graph()), sums_));
 }
 
@@ -109,7 +109,7 @@ void Executor::run(const StepState& state, bool update) {
 
 void Executor::run(const StepState& state, Phase first, Phase last) {
   if (!device_.on_host()) {
-    run_remote(state, first, last, false);
+    run_on_device(state, first, last, false);
     return;
   }
   RunContext context;
@@ -122,21 +122,21 @@ void Executor::run(const StepState& state, Phase first, Phase last) {
     context.stats = (step.phase == Phase::update ? update_stats_ : stats_).data();
     const auto number = static_cast<size_t>(&step - plan_.steps().data());
     if (clock_ != nullptr) clock_->begin(number, nullptr);
-    run_step(plan_, number, arena_, context);
+    run_plan_step(plan_, number, arena_, context);
     if (clock_ != nullptr) clock_->end(number, nullptr);
   }
 }
 
 void Executor::run_checked(const StepState& state) {
   if (!checked_) throw std::logic_error("nothing on the device checks the gradients of this plan");
-  run_remote(state, Phase::forward, Phase::update, true);
+  run_on_device(state, Phase::forward, Phase::update, true);
 }
 
-bool Executor::skipped() const { return remote().skipped(); }
+bool Executor::skipped() const { return session().skipped(); }
 
-void Executor::run_remote(const StepState& state, Phase first, Phase last, bool judged) {
+void Executor::run_on_device(const StepState& state, Phase first, Phase last, bool checks_inf) {
   fetched_.clear();
-  remote().run({first, last, clears_, judged, filled_}, state, feeds_);
+  session().run({first, last, clears_, checks_inf, filled_}, state, feeds_);
   clears_ = false;
 }
 
@@ -145,7 +145,7 @@ std::span<const float> Executor::result(TensorId id) const {
   if (device_.on_host()) {
     return {reinterpret_cast<const float*>(data_[static_cast<size_t>(id.index)]), elements};
   }
-  if (const float* copied = remote().result(id)) return {copied, elements};
+  if (const float* copied = session().result(id)) return {copied, elements};
   const auto [fetched, fresh] = fetched_.try_emplace(id.index, elements);
   if (fresh) {
     device_.download(fetched->second.data(), data_[static_cast<size_t>(id.index)], elements * sizeof(float));

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "ulp/backend/step_clock.h"
+#include "ulp/backend/plan_clock.h"
 #include "ulp/plan/plan.h"
 #include "ulp/runtime/device_session.h"
 #include "ulp/runtime/state.h"
@@ -18,7 +18,7 @@ namespace ulp {
 class Executor {
  public:
   // Bytes of device memory besides the arena; 0 on the host.
-  static size_t device_bytes(const Plan& plan) { return Remote::bytes(plan); }
+  static size_t device_bytes(const Plan& plan) { return DeviceSession::bytes(plan); }
 
   // The plan must outlive it.
   explicit Executor(const Plan& plan);
@@ -41,7 +41,7 @@ class Executor {
   void run(const StepState& state, Phase first, Phase last);
   void clear_stats();
   // Times the plan's steps one by one, until called with null.
-  void time_steps(StepClock* clock);
+  void time_plan(PlanClock* clock);
 
   // Lets the device decide whether a step counts, by its gradients and the first of these sums.
   // Requires a backend that can, and a plan with a point between the last gradient and the first
@@ -64,9 +64,9 @@ class Executor {
   std::span<const UpdateCounts> updates() const { return updates_; }
 
  private:
-  void run_remote(const StepState& state, Phase first, Phase last, bool judged);
+  void run_on_device(const StepState& state, Phase first, Phase last, bool checks_inf);
   void make_found_inf();
-  Remote& remote() const;
+  DeviceSession& session() const;
 
   const Plan& plan_;
   Device& device_;
@@ -78,14 +78,14 @@ class Executor {
   std::span<EncodeStats> stats_, update_stats_;
   std::span<UpdateCounts> updates_;
   uint8_t* arena_ = nullptr;
-  StepClock* clock_ = nullptr;
+  PlanClock* clock_ = nullptr;
   // For a device other than the host.
   TensorId sums_;
   bool checked_ = false;
   bool filled_ = false;  // the next run makes its feeds
   bool clears_ = false;  // it clears the range events there
   Filler filler_;
-  std::unique_ptr<Remote> remote_;
+  std::unique_ptr<DeviceSession> session_;
   mutable std::map<int32_t, std::vector<float>> fetched_;  // results since the last run
 };
 

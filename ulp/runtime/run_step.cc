@@ -4,7 +4,7 @@
 
 namespace ulp {
 
-void prepare_step(const Plan& plan, size_t number, uint8_t* arena, RunContext& context) {
+void prepare_plan_step(const Plan& plan, size_t number, uint8_t* arena, RunContext& context) {
   const PlanStep& step = plan.steps()[number];
   if (step.preparation == nullptr) return;
   std::vector<uint8_t*> places;
@@ -24,8 +24,8 @@ void run_task(const Plan& plan, size_t number, uint8_t* arena, RunContext& conte
   (step.merged_task != nullptr ? step.merged_task : step.task)->run(context);
 }
 
-void run_step(const Plan& plan, size_t number, uint8_t* arena, RunContext& context) {
-  prepare_step(plan, number, arena, context);
+void run_plan_step(const Plan& plan, size_t number, uint8_t* arena, RunContext& context) {
+  prepare_plan_step(plan, number, arena, context);
   run_task(plan, number, arena, context);
 }
 

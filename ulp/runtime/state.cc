@@ -58,7 +58,7 @@ void State::add(const Plan& plan, uint64_t seed) {
   for (size_t i = 0; i < graph.tensor_count(); ++i) {
     const TensorId id{static_cast<int32_t>(i)};
     const TensorPlace& place = plan.place(id);
-    if (place.home != Home::state || place.root != id) continue;
+    if (place.home != Home::state || place.base != id) continue;
     const TensorInfo& tensor = graph[id];
     const Storage& storage = plan.formats()[i].storage;
     if (const auto found = slots_.find(tensor.name); found != slots_.end()) {
@@ -86,7 +86,7 @@ size_t State::convert(const Plan& plan, uint64_t seed, uint32_t step) {
   for (size_t i = 0; i < graph.tensor_count(); ++i) {
     const TensorId id{static_cast<int32_t>(i)};
     const TensorPlace& place = plan.place(id);
-    if (place.home != Home::state || place.root != id) continue;
+    if (place.home != Home::state || place.base != id) continue;
     StateSlot& slot = slots_.at(graph[id].name);
     const Storage& storage = plan.formats()[i].storage;
     if (slot.storage == storage) continue;
@@ -129,7 +129,7 @@ size_t Snapshot::bytes(const Plan& plan) {
   for (size_t i = 0; i < plan.graph().tensor_count(); ++i) {
     const TensorId id{static_cast<int32_t>(i)};
     const TensorPlace& place = plan.place(id);
-    if (place.home == Home::state && place.root == id && changed_by_updates(plan.graph()[id].kind))
+    if (place.home == Home::state && place.base == id && changed_by_updates(plan.graph()[id].kind))
       sum += place.bytes;
   }
   return sum;

@@ -90,15 +90,15 @@ Assignment Engine::choose_assignment(const Graph& whole) const {
 Engine::Waiting Engine::waiting_for(const Assignment& assignment) const {
   if (waiting_) return *waiting_;
   if (!options_.fused_backward) return {};
-  const bool judged = options_.may_skip && options_.may_skip(counted_, assignment);
+  const bool checks_inf = options_.may_skip && options_.may_skip(counted_, assignment);
   const bool snapshot = options_.fused_overflow_of == EngineOptions::FusedOverflow::snapshot;
   if (snapshot && options_.clip_norm > 0) {
     fail("train",
          "a snapshot cannot serve clipping by norm, which must be known before the first update: make "
          "gradients twice");
   }
-  const bool twice = options_.clip_norm > 0 || (judged && !snapshot);
-  return {twice, judged && !twice};
+  const bool twice = options_.clip_norm > 0 || (checks_inf && !snapshot);
+  return {twice, checks_inf && !twice};
 }
 
 PeakUse Engine::peak_of(const Assignment& assignment) const {
@@ -339,7 +339,7 @@ void Engine::feed(Program& program, const Examples32& examples, size_t first) {
 
 BatchResult Engine::run(Program& program, const StepState& step, const Course& course) {
   program.executor->clear_stats();
-  if (course.judged) {
+  if (course.checks_inf) {
     program.executor->run_checked(step);
   } else {
     program.executor->run(step, Phase::forward, course.last);
@@ -402,7 +402,7 @@ BatchResult Engine::train(const StepState& step, const Examples32& examples, con
     if (!last) continue;
     result.updated = !asked || verdict(result.loss, program.graph.graph, stats_);
     if (course.whole) {
-      if (result.updated != !(course.judged && program.executor->skipped()))
+      if (result.updated != !(course.checks_inf && program.executor->skipped()))
         throw std::logic_error("the verdict on a step is not what was known of it");
     } else if (at_once) {
       if (!result.updated) snapshot_->put_back();
@@ -438,8 +438,8 @@ std::vector<float> Engine::gradient(const std::string& weight) const {
   return last_run_->executor->values(id);
 }
 
-void Engine::time_steps(StepClock* clock) {
-  for (auto& [examples, program] : training_) program->executor->time_steps(clock);
+void Engine::time_plan(PlanClock* clock) {
+  for (auto& [examples, program] : training_) program->executor->time_plan(clock);
 }
 
 BatchResult Engine::evaluate(const StepState& step, const Examples32& examples) {

@@ -139,7 +139,7 @@ class Engine {
   std::vector<float> gradient(const std::string& weight) const;
 
   // Times the steps of training plans, until called with null or formats change: see profile.h.
-  void time_steps(StepClock* clock);
+  void time_plan(PlanClock* clock);
 
   BatchResult evaluate(const StepState& step, const Examples32& examples);
   // With all tensors in fp32, except the weights as they are stored.
@@ -177,8 +177,8 @@ class Engine {
   // How a program runs over its examples: the phases from forward up to the last, and who checks.
   struct Course {
     Phase last = Phase::forward;
-    bool whole = false;   // all phases in one launch on a device, without a stop for a verdict
-    bool judged = false;  // then: checked by the device
+    bool whole = false;       // all phases in one launch on a device, without a stop for a verdict
+    bool checks_inf = false;  // then: checked by the device
   };
   Course course_of(const Program& program, bool asked, Known known) const;
   static void feed(Program& program, const Examples32& examples, size_t first);

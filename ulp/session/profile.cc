@@ -27,8 +27,8 @@ double median_seconds(const std::vector<KernelTime>& times) {
 // Stops the timing of an engine's steps on every exit.
 class Timed {
  public:
-  Timed(Engine& engine, StepClock& clock) : engine_(engine) { engine_.time_steps(&clock); }
-  ~Timed() { engine_.time_steps(nullptr); }
+  Timed(Engine& engine, PlanClock& clock) : engine_(engine) { engine_.time_plan(&clock); }
+  ~Timed() { engine_.time_plan(nullptr); }
   Timed(const Timed&) = delete;
   Timed& operator=(const Timed&) = delete;
 
@@ -37,7 +37,7 @@ class Timed {
 };
 
 // The step after this one if they are merged; else null.
-const PlanStep* joined_with(const Plan& plan, const PlanStep& step) {
+const PlanStep* merged_with(const Plan& plan, const PlanStep& step) {
   return step.merged_task == nullptr ? nullptr
                                      : &plan.steps()[static_cast<size_t>(&step - plan.steps().data()) + 1];
 }
@@ -50,7 +50,7 @@ size_t moved_bytes(const Plan& plan, const PlanStep& step) {
   std::set<int32_t> read, written;
   size_t bytes = 0;
   std::vector<NodeId> roots = step.roots, nodes = step.inlined;
-  if (const PlanStep* other = joined_with(plan, step)) {
+  if (const PlanStep* other = merged_with(plan, step)) {
     roots.insert(roots.end(), other->roots.begin(), other->roots.end());
     nodes.insert(nodes.end(), other->inlined.begin(), other->inlined.end());
   }
@@ -61,7 +61,7 @@ size_t moved_bytes(const Plan& plan, const PlanStep& step) {
   };
   for (const NodeId id : nodes) {
     for (const TensorId in : graph[id].in) {
-      if (plan.place(in).home != Home::nowhere && !made_here(in)) read.insert(plan.place(in).root.index);
+      if (plan.place(in).home != Home::nowhere && !made_here(in)) read.insert(plan.place(in).base.index);
     }
     // Fed values arrive in four bytes, whatever their storage.
     const OpDef* op = graph[id].op;
@@ -70,8 +70,8 @@ size_t moved_bytes(const Plan& plan, const PlanStep& step) {
   for (const NodeId id : roots) {
     for (const TensorId out : graph[id].out) {
       if (plan.place(out).home == Home::nowhere) continue;
-      written.insert(plan.place(out).root.index);
-      if (is_state(graph[out].kind)) read.insert(plan.place(out).root.index);
+      written.insert(plan.place(out).base.index);
+      if (is_state(graph[out].kind)) read.insert(plan.place(out).base.index);
     }
   }
   for (const auto* set : {&read, &written}) {
@@ -109,7 +109,7 @@ StepWork step_work(const Plan& plan, int64_t micro_batches) {
   return work;
 }
 
-std::vector<KernelTime> profile_steps(Engine& engine, StepClock& clock, int64_t count,
+std::vector<KernelTime> profile_steps(Engine& engine, PlanClock& clock, int64_t count,
                                       const std::function<void()>& train) {
   if (count < 1) fail("profile", "the number of steps must be positive, got {}", count);
   const Plan& plan = engine.training_plan();
@@ -120,14 +120,14 @@ std::vector<KernelTime> profile_steps(Engine& engine, StepClock& clock, int64_t 
   clock.take();
   for (int64_t i = 0; i < count; ++i) {
     train();
-    const std::vector<StepTime> times = clock.take();
+    const std::vector<PlanStepTime> times = clock.take();
     std::map<Key, KernelTime> now;
     for (size_t at = 0; at < std::min(times.size(), plan.steps().size()); ++at) {
       if (times[at].runs == 0) continue;
       const PlanStep& step = plan.steps()[at];
       const auto runs = static_cast<double>(times[at].runs);
       std::string op(plan.graph()[step.roots[0]].op->name);
-      if (const PlanStep* other = joined_with(plan, step))
+      if (const PlanStep* other = merged_with(plan, step))
         op.append("+").append(plan.graph()[other->roots[0]].op->name);
       KernelTime& kernel = now[{op, step.kernel->name, product_formats(plan, step)}];
       kernel.seconds += times[at].seconds;
@@ -158,6 +158,6 @@ void HostClock::end(size_t step, CUstream_st* /*stream*/) {
   ++times_[step].runs;
 }
 
-std::vector<StepTime> HostClock::take() { return std::exchange(times_, {}); }
+std::vector<PlanStepTime> HostClock::take() { return std::exchange(times_, {}); }
 
 }  // namespace ulp

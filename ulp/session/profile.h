@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "ulp/backend/step_clock.h"
+#include "ulp/backend/plan_clock.h"
 #include "ulp/plan/plan.h"
 #include "ulp/session/engine.h"
 
@@ -45,19 +45,19 @@ struct KernelTime {
 
 // Calls `train`, which must make one step with the engine, `count` times (at least once) while the
 // clock times its plan's steps. Returns the medians over those calls by kernel, longest first.
-std::vector<KernelTime> profile_steps(Engine& engine, StepClock& clock, int64_t count,
+std::vector<KernelTime> profile_steps(Engine& engine, PlanClock& clock, int64_t count,
                                       const std::function<void()>& train);
 
 // For a backend whose tasks are done when they return.
-class HostClock : public StepClock {
+class HostClock : public PlanClock {
  public:
   void begin(size_t step, CUstream_st* stream) override;
   void end(size_t step, CUstream_st* stream) override;
-  std::vector<StepTime> take() override;
+  std::vector<PlanStepTime> take() override;
 
  private:
   std::chrono::steady_clock::time_point begun_ = {};
-  std::vector<StepTime> times_;
+  std::vector<PlanStepTime> times_;
 };
 
 }  // namespace ulp

@@ -96,7 +96,7 @@ Program::Program(const Problem& problem, Workspace& workspace) : plan_(&problem.
 }
 
 int Program::value_of(const Problem& problem, TensorId id) {
-  const TensorId stored = problem.plan.root_of(id);
+  const TensorId stored = problem.plan.base_of(id);
   for (const auto& [tensor, value] : values_) {
     if (tensor == stored) return value;
   }
@@ -134,7 +134,7 @@ void Program::add_stage(const Problem& problem, NodeId id, bool inlined, Workspa
     stage.format = std::get<Plain>(storage).format;
   }
   stage.out = static_cast<int>(values_.size());
-  values_.emplace_back(problem.plan.root_of(node.out[0]), stage.out);
+  values_.emplace_back(problem.plan.base_of(node.out[0]), stage.out);
   stages_.push_back(std::move(stage));
 }
 

@@ -75,22 +75,22 @@ void check(const std::string& pattern, const Shape& shape, const Formats& format
   const Pair pair(pattern, shape);
   for (const Overflow overflow : {Overflow::saturate, Overflow::infinity}) {
     Bench apart(pair.sample, pair.formats(formats), Round::nearest_even, overflow),
-        joined(pair.sample, pair.formats(formats), Round::nearest_even, overflow);
-    for (Bench* bench : {&apart, &joined}) {
+        merged(pair.sample, pair.formats(formats), Round::nearest_even, overflow);
+    for (Bench* bench : {&apart, &merged}) {
       fill(*bench, pair.sample, specials);
       if (over >= 0) bench->lie_over(pair.out, pair.sample.leaves[static_cast<size_t>(over)]);
     }
     std::vector<std::unique_ptr<Task>> both;
-    const std::unique_ptr<Task> task = join(joined, pair, both);
+    const std::unique_ptr<Task> task = join(merged, pair, both);
     ASSERT_NE(task, nullptr);
-    joined.run(*task);
+    merged.run(*task);
     apart.run(pair.shared, {pair.reduction});
     apart.run(pair.inlined, {pair.pass}, pair.shared);
     for (const TensorId id : pair.sample.graph[pair.reduction].out)
-      ASSERT_EQ(joined.bytes(id), apart.bytes(id));
-    ASSERT_EQ(joined.bytes(pair.out), apart.bytes(pair.out));
+      ASSERT_EQ(merged.bytes(id), apart.bytes(id));
+    ASSERT_EQ(merged.bytes(pair.out), apart.bytes(pair.out));
     for (size_t i = 0; i < apart.stats.size(); ++i) {
-      const EncodeStats &wanted = apart.stats[i], &seen = joined.stats[i];
+      const EncodeStats &wanted = apart.stats[i], &seen = merged.stats[i];
       const std::string& name = pair.sample.graph.tensors()[i].name;
       ASSERT_EQ(seen.overflow, wanted.overflow) << name;
       ASSERT_EQ(seen.underflow, wanted.underflow) << name;
@@ -112,7 +112,7 @@ constexpr Formats kFormats[] = {{"bf16", "bf16", ""},
                                 {"fp(6,9,0)", "fp(6,9,0)", "bf16"},
                                 {"fp(4,11,0)", "fp(4,11,0)", ""}};
 
-TEST(Joined, GivesTheBitsOfTwoLaunches) {
+TEST(BatchnormGrid, GivesTheBitsOfTwoLaunches) {
   for (const char* pattern : kPatterns) {
     for (const Formats& formats : kFormats) {
       // One block; several blocks with rows to combine; several slices; widths that are no power of
@@ -131,7 +131,7 @@ TEST(Joined, GivesTheBitsOfTwoLaunches) {
 }
 
 // Threads with one pixel, and with many: eight, and then a few of the last ones.
-TEST(Joined, KeepsAsManyPixelsAsThereAre) {
+TEST(BatchnormGrid, KeepsAsManyPixelsAsThereAre) {
   for (const char* pattern : kPatterns) {
     check(pattern, {3, 8}, kFormats[0], false, -1);
     check(pattern, {500, 64}, kFormats[1], false, -1);
@@ -141,7 +141,7 @@ TEST(Joined, KeepsAsManyPixelsAsThereAre) {
   check("batch_norm_grad(relu_grad(x,x),x)", {132 * 512 * 2 + 9, 8}, kFormats[1], false, -1);
 }
 
-TEST(Joined, WritesOverWhatItReads) {
+TEST(BatchnormGrid, WritesOverWhatItReads) {
   for (const Formats& formats : {kFormats[0], kFormats[3]}) {
     check("relu(add(batch_norm(x),x))", {900, 16}, formats, true, 1);
     check("relu(add(batch_norm(x),x))", {900, 16}, formats, true, 0);
@@ -152,7 +152,7 @@ TEST(Joined, WritesOverWhatItReads) {
   }
 }
 
-TEST(Joined, DeclinesWhatItCannot) {
+TEST(BatchnormGrid, DeclinesWhatItCannot) {
   const auto joins = [](const Pair& pair, const Formats& formats) {
     const Bench bench(pair.sample, pair.formats(formats), Round::nearest_even);
     std::vector<std::unique_ptr<Task>> both;

@@ -88,7 +88,7 @@ void compare(const FloatFormat& format, const Rounding& rounding, const std::vec
   ulp::decode(format, expected.codes, values);
   ReadView read;
   read.stored = view.stored;
-  decode(read, &state, rows, PlainType::fp32, back.data(), nullptr, nullptr);
+  decode(read, &state, rows, DecodedType::fp32, back.data(), nullptr, nullptr);
   EXPECT_EQ(std::memcmp(back.data(), values.data() + begin, 4 * n), 0);
   if (first != 0) return;  // a weight is read whole
   EncodeStats seen;
@@ -103,13 +103,13 @@ void compare(const FloatFormat& format, const Rounding& rounding, const std::vec
   StepState of_state = state;
   of_state.micro_batch = 0;
   back.assign(back.size(), Line{});
-  decode(rounds, &of_state, rows, PlainType::fp32, back.data(), nullptr, nullptr);
+  decode(rounds, &of_state, rows, DecodedType::fp32, back.data(), nullptr, nullptr);
   if (rounding.key.micro_batch == 0 || rounding.mode != Round::stochastic) {
     EXPECT_EQ(std::memcmp(back.data(), values.data(), 4 * n), 0);
     EXPECT_EQ(seen, expected.stats);
   }
   if (format.exp > 8 || format.man > 7) return;
-  decode(rounds, &of_state, rows, PlainType::bf16, back.data(), nullptr, nullptr);
+  decode(rounds, &of_state, rows, DecodedType::bf16, back.data(), nullptr, nullptr);
   const auto* halves = reinterpret_cast<const uint16_t*>(back.data());
   if (rounding.key.micro_batch == 0 || rounding.mode != Round::stochastic) {
     size_t wrong = 0;
@@ -123,13 +123,13 @@ void compare(const FloatFormat& format, const Rounding& rounding, const std::vec
     return;
   back.assign(back.size(), Line{});
   seen = {};
-  decode(rounds, &of_state, rows, PlainType::e4m3, back.data(), nullptr, nullptr);
+  decode(rounds, &of_state, rows, DecodedType::e4m3, back.data(), nullptr, nullptr);
   EXPECT_EQ(std::memcmp(back.data(), expected.codes.data(), n), 0);
   EXPECT_EQ(seen, expected.stats);
   const Rows padded{0, rows.count, rows.channels, rows.channels + 3};
   std::vector<uint8_t> wide(padded.count * padded.padded, 0xAA);
   seen = {};
-  decode(rounds, &of_state, padded, PlainType::e4m3, wide.data(), nullptr, nullptr);
+  decode(rounds, &of_state, padded, DecodedType::e4m3, wide.data(), nullptr, nullptr);
   EXPECT_EQ(seen, expected.stats);
   size_t wrong = 0;
   for (size_t i = 0; i < wide.size(); ++i) {

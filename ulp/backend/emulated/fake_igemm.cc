@@ -1,6 +1,7 @@
 // The kernel of conv_igemm.h as plain loops on the host, for tests without a GPU: the same tiles,
-// slabs, offsets, weight blocks and codes, and the same epilogue. It enforces what the hardware
-// requires. The kernel of conv_halo.h needs no stand-in: it is compiled for the host itself.
+// input stages, offsets, weight blocks and codes, and the same epilogue. It enforces what the
+// hardware requires. The kernel of conv_halo.h needs no stand-in: it is compiled for the host
+// itself.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -18,12 +19,12 @@
 namespace ulp::cuda {
 namespace {
 
-float half_value(uint32_t half) {
+float fp16_value(uint32_t half) {
   const float magnitude = bits_float((half & 0x7FFFu) << 13) * 0x1p112f;
   return (half & 0x8000u) != 0 ? -magnitude : magnitude;
 }
 
-// A code as the tensor core sees it; from a slab converted to fp16 if the feed is fp16.
+// A code as the tensor core sees it; from an input stage converted to fp16 if the feed is fp16.
 float operand(const IgemmCall& call, Feed feed, const uint8_t* at) {
   uint16_t code = 0;
   std::memcpy(&code, at, feed_bytes(feed));
@@ -32,11 +33,11 @@ float operand(const IgemmCall& call, Feed feed, const uint8_t* at) {
     const auto wide = static_cast<uint32_t>(static_cast<int32_t>(static_cast<int8_t>(code)));
     return bits_float((wide << call.shift & call.mask & 0xFFFFu) << 16);
   }
-  if (feed == Feed::half_from_8) {
+  if (feed == Feed::fp16_from_8) {
     const auto wide = static_cast<uint32_t>(static_cast<int32_t>(static_cast<int8_t>(code)));
-    return half_value(wide << call.shift & call.mask & 0xFFFFu);
+    return fp16_value(wide << call.shift & call.mask & 0xFFFFu);
   }
-  if (feed == Feed::half_from_16) return half_value(code);
+  if (feed == Feed::fp16_from_16) return fp16_value(code);
   const uint32_t top = uint32_t{code} << (32 - 8 * feed_bytes(feed));
   const uint32_t placed = static_cast<uint32_t>(static_cast<int32_t>(top) >> call.shift) & call.mask;
   const float value = bits_float(placed) * call.factor;
@@ -49,7 +50,7 @@ float weight(const IgemmCall& call, Feed feed, const uint8_t* block, uint32_t n,
   const uint32_t at = block_position(call.tiling.columns, call.tiling.channels, tf32, n, c);
   uint32_t bits = 0;
   std::memcpy(&bits, block + at * (tf32 ? 4 : 2), tf32 ? 4 : 2);
-  if (feeds_half(feed)) return half_value(bits);
+  if (feeds_fp16(feed)) return fp16_value(bits);
   return bits_float(tf32 ? bits : bits << 16);
 }
 
@@ -66,19 +67,19 @@ class Loops {
   Loops(const IgemmCall& call, const IgemmTaps& part, Feed feed, const uint8_t* in)
       : call_(call), part_(part), feed_(feed), in_(in) {
     row_bytes_ = tiling_.channels * feed_bytes(feed);
-    slab_rows_ = tiling_.boxes * tiling_.box_rows;
+    input_rows_ = tiling_.boxes * tiling_.box_rows;
     check_aligned(call, part, feed, in);
-    if (tiling_.box_rows > 256 || tiling_.box_rows % 8 != 0 || slab_rows_ < tiling_.slab_rows)
+    if (tiling_.box_rows > 256 || tiling_.box_rows % 8 != 0 || input_rows_ < tiling_.input_rows)
       fail("fake", "a box that the copy engine does not take");
-    if (feed == Feed::half_from_16 && call.most != nullptr)
-      offset_ = window_offset(call.half, float_bits(*call.most));
-    factor_ = feeds_half(feed) ? std::ldexp(1.0f, static_cast<int>(offset_) - call.half_power) : 1;
+    if (feed == Feed::fp16_from_16 && call.most != nullptr)
+      offset_ = window_offset(call.fp16_source, float_bits(*call.most));
+    factor_ = feeds_fp16(feed) ? std::ldexp(1.0f, static_cast<int>(offset_) - call.fp16_power) : 1;
   }
 
   void run(RangeCount& seen) {
     const uint32_t tiles = tiling_.row_tiles * tiling_.column_tiles;
     if (feeds_tf32(feed_) && call_.marked != nullptr && *call_.marked == 0) return;
-    if (feeds_half(feed_) && std::any_of(call_.outside, call_.outside + call_.outside_words,
+    if (feeds_fp16(feed_) && std::any_of(call_.outside, call_.outside + call_.outside_words,
                                          [](uint32_t word) { return word != 0; })) {
       std::fill_n(call_.marks, tiles, uint8_t{1});
       *call_.marked = 1;
@@ -92,8 +93,8 @@ class Loops {
       uint32_t outside = 0;
       std::vector<uint32_t> where;  // chunks
       for (uint32_t chunk = 0; chunk < tiling_.chunks && part_.taps() != 0; ++chunk) {
-        fill_slab(start.pixel + part_.lowest, chunk);
-        if (const uint32_t found = feeds_half(feed_) ? convert_slab() : 0; found != 0) {
+        load_input(start.pixel + part_.lowest, chunk);
+        if (const uint32_t found = feeds_fp16(feed_) ? convert_input() : 0; found != 0) {
           outside += found;
           where.push_back(chunk);
         }
@@ -102,14 +103,14 @@ class Loops {
               false);
         }
       }
-      if (feeds_half(feed_)) {
+      if (feeds_fp16(feed_)) {
         call_.marks[tile] = outside > kMostOutside ? 1 : 0;
         if (outside > kMostOutside) {
           *call_.marked = 1;
           continue;
         }
         for (const uint32_t chunk : where) {
-          fill_slab(start.pixel + part_.lowest, chunk);
+          load_input(start.pixel + part_.lowest, chunk);
           for (uint32_t row = 0; row < tiling_.rows && first + row < shape_.results(); ++row) {
             add(place(first + row), start.pixel + part_.lowest, column, chunk, &sums[row * tiling_.columns],
                 true);
@@ -138,67 +139,67 @@ class Loops {
   }
 
   // Like the copy engine: elements outside the tensor are 0.
-  void fill_slab(int64_t first, uint32_t chunk) {
-    slab_.assign(size_t{slab_rows_} * row_bytes_, 0);
+  void load_input(int64_t first, uint32_t chunk) {
+    input_stage_.assign(size_t{input_rows_} * row_bytes_, 0);
     const auto pixels = int64_t{shape_.images} * shape_.in_h * shape_.in_w;
     const uint32_t bytes = feed_bytes(feed_), c = chunk * tiling_.channels;
     const uint32_t there = std::min(tiling_.channels, shape_.in_c - c);
-    for (uint32_t row = 0; row < slab_rows_; ++row) {
+    for (uint32_t row = 0; row < input_rows_; ++row) {
       const int64_t pixel = first + row;
       if (pixel < 0 || pixel >= pixels) continue;
-      std::memcpy(&slab_[size_t{row} * row_bytes_],
+      std::memcpy(&input_stage_[size_t{row} * row_bytes_],
                   in_ + (static_cast<uint64_t>(pixel) * shape_.in_c + c) * bytes, size_t{there} * bytes);
     }
   }
 
   // How many threads saw values below the window in their pieces; more than kMostOutside if only
   // tf32 will do.
-  uint32_t convert_slab() {
-    const HalfWindow window = HalfWindow::of(call_.half, offset_);
+  uint32_t convert_input() {
+    const Fp16Window window = Fp16Window::of(call_.fp16_source, offset_);
     std::array<HalvesSeen, 64> seen;
     uint32_t found = 0;
-    for (size_t at = 0; at < size_t{tiling_.slab_rows} * row_bytes_; at += 16) {
+    for (size_t at = 0; at < size_t{tiling_.input_rows} * row_bytes_; at += 16) {
       uint32_t word[4];
-      std::memcpy(word, &slab_[at], sizeof word);
-      if (feed_ == Feed::half_from_8) {
+      std::memcpy(word, &input_stage_[at], sizeof word);
+      if (feed_ == Feed::fp16_from_8) {
         for (const uint32_t codes : word) found |= 0x80808080u - (~codes & call_.highest);
       } else {
         // The copy engine swizzles wide rows.
         const size_t turned = swizzles_rows(feed_, tiling_.channels) ? at ^ (at / row_bytes_ % 8 * 16) : at;
-        to_halves(window, word, seen[turned / 16 % seen.size()]);
-        std::memcpy(&slab_[at], word, sizeof word);
+        to_fp16(window, word, seen[turned / 16 % seen.size()]);
+        std::memcpy(&input_stage_[at], word, sizeof word);
       }
     }
     const auto above = [&](const HalvesSeen& one) { return one.above(window); };
-    if (feed_ == Feed::half_from_8)
+    if (feed_ == Feed::fp16_from_8)
       return call_.highest != 0 && (found & 0x80808080u) != 0 ? kMostOutside + 1 : 0;
     if (std::any_of(seen.begin(), seen.end(), above)) return kMostOutside + 1;
     return static_cast<uint32_t>(
         std::count_if(seen.begin(), seen.end(), [&](const HalvesSeen& one) { return one.below(window); }));
   }
 
-  // What fp16 loses of a 16-bit code, from a slab that is not converted.
+  // What fp16 loses of a 16-bit code, from an input stage that is not converted.
   float missing(const uint8_t* at) const {
     uint16_t code = 0;
     std::memcpy(&code, at, sizeof code);
-    const HalfWindow window = HalfWindow::of(call_.half, offset_);
-    return lies_below(window, code) ? missing_part(call_.half, window, offset_, code) : 0;
+    const Fp16Window window = Fp16Window::of(call_.fp16_source, offset_);
+    return lies_below(window, code) ? missing_part(call_.fp16_source, window, offset_, code) : 0;
   }
 
   // The products of a result's row, or with `lacking` what fp16 misses of them.
-  void add(const Place& at, int32_t slab_first, uint32_t column, uint32_t chunk, float* sums,
+  void add(const Place& at, int32_t input_first, uint32_t column, uint32_t chunk, float* sums,
            bool lacking) const {
     for (uint32_t tap = 0; tap < part_.taps(); ++tap) {
       const uint32_t y = at.p * shape_.stride_h + static_cast<uint32_t>(part_.row[tap / part_.columns]),
                      x = at.q * shape_.stride_w + static_cast<uint32_t>(part_.column[tap % part_.columns]);
       if (y >= shape_.in_h || x >= shape_.in_w) continue;
-      const int64_t from = int64_t{at.pixel - slab_first} * row_bytes_ + part_.offset[tap];
-      if (from < 0 || from + row_bytes_ > int64_t{tiling_.slab_rows} * row_bytes_)
-        fail("fake", "a pixel outside of its slab");
+      const int64_t from = int64_t{at.pixel - input_first} * row_bytes_ + part_.offset[tap];
+      if (from < 0 || from + row_bytes_ > int64_t{tiling_.input_rows} * row_bytes_)
+        fail("fake", "a pixel outside of its input_stage");
       const uint8_t* block = part_.image + (size_t{column * tiling_.chunks + chunk} * part_.taps() + tap) *
                                                tiling_.block_bytes(feed_);
       for (uint32_t c = 0; c < tiling_.channels; ++c) {
-        const uint8_t* code = &slab_[static_cast<size_t>(from) + c * feed_bytes(feed_)];
+        const uint8_t* code = &input_stage_[static_cast<size_t>(from) + c * feed_bytes(feed_)];
         const float a = lacking ? missing(code) : operand(call_, feed_, code);
         if (lacking && a == 0) continue;
         for (uint32_t n = 0; n < tiling_.columns; ++n) {
@@ -246,10 +247,10 @@ class Loops {
   const IgemmTiling& tiling_ = call_.tiling;
   Feed feed_;
   const uint8_t* in_;
-  uint32_t row_bytes_, slab_rows_;
+  uint32_t row_bytes_, input_rows_;
   uint32_t offset_ = 0;  // of the fp16 window
   float factor_ = 1;     // the power of two that sums of fp16 products lack
-  std::vector<uint8_t> slab_;
+  std::vector<uint8_t> input_stage_;
 };
 
 // A code in bf16's position, without the missing exponent; bf16 unchanged.
@@ -346,14 +347,14 @@ uint64_t& written_tiles(Feed feed) {
 
 uint32_t igemm_processors() { return kProcessors; }
 // Low enough that tests have convolutions on both sides of it.
-double half_operations() { return 1e6; }
+double fp16_operations() { return 1e6; }
 
 void run_conv_igemm(const IgemmCall& call, Feed feed, const uint8_t* in, Stream stream) {
-  if (call.tiling.is_padded()) {
+  if (call.tiling.is_halo()) {
     IgemmCall filled = call;
     filled.in = in;
     check_aligned(call, call.part[0], feed, in);
-    return start_padded(filled, feed, stream);
+    return start_halo(filled, feed, stream);
   }
   RangeCount seen;
   for (uint32_t i = 0; i < call.parts; ++i) Loops(call, call.part[i], feed, in).run(seen);

@@ -6,7 +6,7 @@
 namespace ulp {
 
 Ceilings cuda_ceilings() { throw std::logic_error("no CUDA in this build"); }
-std::unique_ptr<StepClock> cuda_clock() { throw std::logic_error("no CUDA in this build"); }
+std::unique_ptr<PlanClock> cuda_clock() { throw std::logic_error("no CUDA in this build"); }
 size_t cuda_used_bytes() { throw std::logic_error("no CUDA in this build"); }
 
 }  // namespace ulp

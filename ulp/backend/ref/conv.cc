@@ -1,6 +1,6 @@
 // Convolutions, each written as what one element of the output gathers, and the sum over channels.
 #include "ulp/backend/conv_node.h"
-#include "ulp/backend/ref/plain.h"
+#include "ulp/backend/ref/reference_task.h"
 #include "ulp/backend/ref/sum.h"
 
 namespace ulp::ref {
@@ -105,10 +105,12 @@ void channel_sum(const Call& call) {
 
 std::span<const KernelDef> conv_kernels() {
   static constexpr KernelDef kKernels[] = {
-      plain<by_accumulator<conv2d<WideSum>, conv2d<NarrowSum>>>("conv2d"),
-      plain<by_accumulator<conv2d_grad_input<WideSum>, conv2d_grad_input<NarrowSum>>>("conv2d_grad_input"),
-      plain<by_accumulator<conv2d_grad_weight<WideSum>, conv2d_grad_weight<NarrowSum>>>("conv2d_grad_weight"),
-      plain<channel_sum>("channel_sum"),
+      reference_kernel<by_accumulator<conv2d<WideSum>, conv2d<NarrowSum>>>("conv2d"),
+      reference_kernel<by_accumulator<conv2d_grad_input<WideSum>, conv2d_grad_input<NarrowSum>>>(
+          "conv2d_grad_input"),
+      reference_kernel<by_accumulator<conv2d_grad_weight<WideSum>, conv2d_grad_weight<NarrowSum>>>(
+          "conv2d_grad_weight"),
+      reference_kernel<channel_sum>("channel_sum"),
   };
   return kKernels;
 }

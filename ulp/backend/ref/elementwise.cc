@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "ulp/backend/ref/plain.h"
+#include "ulp/backend/ref/reference_task.h"
 
 namespace ulp::ref {
 namespace {
@@ -73,16 +73,16 @@ std::span<const KernelDef> elementwise_kernels() {
   static const std::vector<KernelDef> kernels = [] {
     std::vector<KernelDef> made;
     elementwise::Activations::for_each([&]<typename Op>(Op) {
-      made.push_back(plain_elementwise<forward<Op>>(Op::kName));
-      made.push_back(plain_elementwise<backward<Op>>(Op::kGradName));
+      made.push_back(reference_elementwise<forward<Op>>(Op::kName));
+      made.push_back(reference_elementwise<backward<Op>>(Op::kGradName));
     });
     elementwise::Binaries::for_each(
-        [&]<typename Op>(Op) { made.push_back(plain_elementwise<binary<Op>>(Op::kName)); });
-    made.push_back(plain_elementwise<dropout>("dropout"));
-    made.push_back(plain_elementwise<dropout>("dropout_grad"));
-    made.push_back(plain_elementwise<sum>("sum"));
-    made.push_back(plain_elementwise<copy>("copy"));
-    made.push_back(plain_elementwise<seed>("seed"));
+        [&]<typename Op>(Op) { made.push_back(reference_elementwise<binary<Op>>(Op::kName)); });
+    made.push_back(reference_elementwise<dropout>("dropout"));
+    made.push_back(reference_elementwise<dropout>("dropout_grad"));
+    made.push_back(reference_elementwise<sum>("sum"));
+    made.push_back(reference_elementwise<copy>("copy"));
+    made.push_back(reference_elementwise<seed>("seed"));
     return made;
   }();
   return kernels;

@@ -1,7 +1,7 @@
 // Softmax, losses, counting.
 #include <cmath>
 
-#include "ulp/backend/ref/plain.h"
+#include "ulp/backend/ref/reference_task.h"
 #include "ulp/base/error.h"
 
 namespace ulp::ref {
@@ -188,19 +188,19 @@ void classify(const Call& call) {
 
 std::span<const KernelDef> loss_kernels() {
   static constexpr KernelDef kKernels[] = {
-      plain<softmax>("softmax"),
-      plain<softmax_grad>("softmax_grad"),
-      plain<log_softmax>("log_softmax"),
-      plain<log_softmax_grad>("log_softmax_grad"),
-      plain<nll>("nll"),
-      plain<nll_grad>("nll_grad"),
-      plain<cross_entropy>("cross_entropy"),
-      plain<cross_entropy_grad>("cross_entropy_grad"),
-      plain<target_loss<square>>("mse"),
-      plain<target_loss_grad<square_slope>>("mse_grad"),
-      plain<target_loss<logit_loss>>("bce_with_logits"),
-      plain<target_loss_grad<logit_slope>>("bce_with_logits_grad"),
-      plain<classify>("classify"),
+      reference_kernel<softmax>("softmax"),
+      reference_kernel<softmax_grad>("softmax_grad"),
+      reference_kernel<log_softmax>("log_softmax"),
+      reference_kernel<log_softmax_grad>("log_softmax_grad"),
+      reference_kernel<nll>("nll"),
+      reference_kernel<nll_grad>("nll_grad"),
+      reference_kernel<cross_entropy>("cross_entropy"),
+      reference_kernel<cross_entropy_grad>("cross_entropy_grad"),
+      reference_kernel<target_loss<square>>("mse"),
+      reference_kernel<target_loss_grad<square_slope>>("mse_grad"),
+      reference_kernel<target_loss<logit_loss>>("bce_with_logits"),
+      reference_kernel<target_loss_grad<logit_slope>>("bce_with_logits_grad"),
+      reference_kernel<classify>("classify"),
   };
   return kKernels;
 }

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <array>
 
-#include "ulp/backend/ref/plain.h"
+#include "ulp/backend/ref/reference_task.h"
 #include "ulp/backend/ref/sum.h"
 #include "ulp/base/error.h"
 
@@ -114,12 +114,14 @@ void embedding_grad(const Call& call) {
 
 std::span<const KernelDef> matmul_kernels() {
   static constexpr KernelDef kKernels[] = {
-      plain<by_accumulator<linear<WideSum>, linear<NarrowSum>>>("linear"),
-      plain<by_accumulator<linear_grad_input<WideSum>, linear_grad_input<NarrowSum>>>("linear_grad_input"),
-      plain<by_accumulator<linear_grad_weight<WideSum>, linear_grad_weight<NarrowSum>>>("linear_grad_weight"),
-      plain<by_accumulator<matmul<WideSum>, matmul<NarrowSum>>>("matmul"),
-      plain<embedding>("embedding"),
-      plain<embedding_grad>("embedding_grad"),
+      reference_kernel<by_accumulator<linear<WideSum>, linear<NarrowSum>>>("linear"),
+      reference_kernel<by_accumulator<linear_grad_input<WideSum>, linear_grad_input<NarrowSum>>>(
+          "linear_grad_input"),
+      reference_kernel<by_accumulator<linear_grad_weight<WideSum>, linear_grad_weight<NarrowSum>>>(
+          "linear_grad_weight"),
+      reference_kernel<by_accumulator<matmul<WideSum>, matmul<NarrowSum>>>("matmul"),
+      reference_kernel<embedding>("embedding"),
+      reference_kernel<embedding_grad>("embedding_grad"),
   };
   return kKernels;
 }

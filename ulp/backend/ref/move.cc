@@ -5,7 +5,7 @@
 #include <cstring>
 #include <variant>
 
-#include "ulp/backend/ref/plain.h"
+#include "ulp/backend/ref/reference_task.h"
 #include "ulp/tensor/memory.h"
 
 namespace ulp::ref {
@@ -169,8 +169,8 @@ std::span<const KernelDef> move_kernels() {
   static constexpr KernelDef kKernels[] = {
       {"channel_shuffle", "reference", takes_one_node, make_move<ShuffleSource>},
       {"transpose", "reference", takes_one_node, make_move<TransposeSource>},
-      plain<concat>("concat"),
-      plain<split>("split"),
+      reference_kernel<concat>("concat"),
+      reference_kernel<split>("split"),
   };
   return kKernels;
 }

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "ulp/backend/elementwise.h"
-#include "ulp/backend/ref/plain.h"
+#include "ulp/backend/ref/reference_task.h"
 
 namespace ulp::ref {
 namespace {
@@ -150,14 +150,14 @@ void layer_norm_grad_weight(const Call& call) {
 
 std::span<const KernelDef> norm_kernels() {
   static constexpr KernelDef kKernels[] = {
-      plain<batch_stats>("batch_stats"),
-      plain<batch_track, Outputs::in_place>("batch_track"),
-      plain_elementwise<batch_norm>("batch_norm"),
-      plain<batch_norm_sums>("batch_norm_sums"),
-      plain_elementwise<batch_norm_grad>("batch_norm_grad"),
-      plain<layer_norm>("layer_norm"),
-      plain<layer_norm_grad>("layer_norm_grad"),
-      plain<layer_norm_grad_weight>("layer_norm_grad_weight"),
+      reference_kernel<batch_stats>("batch_stats"),
+      reference_kernel<batch_track, Outputs::in_place>("batch_track"),
+      reference_elementwise<batch_norm>("batch_norm"),
+      reference_kernel<batch_norm_sums>("batch_norm_sums"),
+      reference_elementwise<batch_norm_grad>("batch_norm_grad"),
+      reference_kernel<layer_norm>("layer_norm"),
+      reference_kernel<layer_norm_grad>("layer_norm_grad"),
+      reference_kernel<layer_norm_grad_weight>("layer_norm_grad_weight"),
   };
   return kKernels;
 }

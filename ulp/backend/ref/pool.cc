@@ -3,13 +3,13 @@
 
 #include "ulp/backend/conv_node.h"
 #include "ulp/backend/elementwise.h"
-#include "ulp/backend/ref/plain.h"
+#include "ulp/backend/ref/reference_task.h"
 
 namespace ulp::ref {
 namespace {
 
-// Calls visit(output element, image element, place in the window) for every place that lies in the image, window
-// by window.
+// Calls visit(output element, image element, place in the window) for every place that lies in the
+// image, window by window.
 template <typename Visit>
 void for_windows(const ConvExtents& d, Visit visit) {
   for (int64_t b = 0; b < d.n; ++b) {
@@ -117,12 +117,12 @@ void global_average_grad(const Call& call) {
 
 std::span<const KernelDef> pool_kernels() {
   static constexpr KernelDef kKernels[] = {
-      plain<max_pool>("max_pool"),
-      plain<max_pool_grad>("max_pool_grad"),
-      plain<avg_pool>("avg_pool"),
-      plain<avg_pool_grad>("avg_pool_grad"),
-      plain<global_average>("global_average"),
-      plain<global_average_grad>("global_average_grad"),
+      reference_kernel<max_pool>("max_pool"),
+      reference_kernel<max_pool_grad>("max_pool_grad"),
+      reference_kernel<avg_pool>("avg_pool"),
+      reference_kernel<avg_pool_grad>("avg_pool_grad"),
+      reference_kernel<global_average>("global_average"),
+      reference_kernel<global_average_grad>("global_average_grad"),
   };
   return kKernels;
 }

@@ -1,6 +1,6 @@
 #include "ulp/backend/ref/reference.h"
 
-#include "ulp/backend/ref/plain.h"
+#include "ulp/backend/ref/reference_task.h"
 
 namespace ulp {
 

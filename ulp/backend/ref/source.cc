@@ -1,7 +1,7 @@
 // Where data comes in: what the caller feeds is written in the tensor's format.
 #include <cstring>
 
-#include "ulp/backend/ref/plain.h"
+#include "ulp/backend/ref/reference_task.h"
 #include "ulp/base/error.h"
 
 namespace ulp::ref {

@@ -1,7 +1,7 @@
 // The sums of matrix products and convolutions, term by term. Private to the folder.
 #pragma once
 
-#include "ulp/backend/ref/plain.h"
+#include "ulp/backend/ref/reference_task.h"
 #include "ulp/numeric/scalar.h"
 
 namespace ulp::ref {

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <variant>
 
-#include "ulp/backend/ref/plain.h"
+#include "ulp/backend/ref/reference_task.h"
 #include "ulp/numeric/nearest.h"
 
 namespace ulp::ref {

@@ -29,7 +29,7 @@ struct UpdateSpec {
 // What updates wait for.
 struct UpdateOrder {
   double max_norm = 0;  // above 0: for the norm of all gradients
-  // Gradients are made once to be judged, not kept, and made again for their updates (repeat.h).
+  // Gradients are made once to be checked, not kept, and made again for their updates (repeat.h).
   bool twice = false;
 };
 

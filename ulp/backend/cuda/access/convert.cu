@@ -12,7 +12,7 @@ namespace {
 
 // Rows without padding: groups of the tensor are groups of the array.
 __global__ void decode_groups(ReadView view, const StepState* state, uint64_t first_group, uint64_t groups,
-                              PlainType target, QuickCodec codec, uint8_t* out) {
+                              DecodedType target, QuickCodec codec, uint8_t* out) {
   RangeCount seen;
   for (uint64_t g = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; g < groups;
        g += uint64_t{gridDim.x} * blockDim.x) {
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // One thread per element of the array.
-__global__ void decode_padded(ReadView view, const StepState* state, Rows rows, PlainType target,
+__global__ void decode_padded(ReadView view, const StepState* state, Rows rows, DecodedType target,
                               QuickCodec codec, uint8_t* out) {
   RangeCount seen;
   const uint64_t total = rows.count * rows.padded;
@@ -169,7 +169,7 @@ __global__ void encode_groups(WriteView view, const StepState* state, Rows rows,
 
 // The same for small tensors: one element per thread (single.h).
 __global__ void __launch_bounds__(kThreads)
-    decode_singles(const __grid_constant__ ReadView view, Rows rows, PlainType target,
+    decode_singles(const __grid_constant__ ReadView view, Rows rows, DecodedType target,
                    const __grid_constant__ QuickCodec codec, uint8_t* out) {
   RangeCount seen;
   const uint64_t at = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x;
@@ -331,15 +331,15 @@ Grid short_grid(uint64_t groups) { return {blocks_for((groups + kAtOnce - 1) / k
 
 // False if the fast path does not apply.
 bool decode_quickly(const ReadView& view, const StepState* state, uint64_t first, uint64_t elements,
-                    PlainType target, uint8_t* out, Stream stream) {
+                    DecodedType target, uint8_t* out, Stream stream) {
   ReadView plain = view;
   plain.rounds = false;
   const Leaf leaf = make_leaf(plain);
-  if (!leaf.quick || target == PlainType::fp16 || target == PlainType::e4m3 || elements % kGroup != 0)
+  if (!leaf.quick || target == DecodedType::fp16 || target == DecodedType::e4m3 || elements % kGroup != 0)
     return false;
   const Rounder rounder = make_rounder(!view.rounds, view.operand, view.mode, view.number);
   if (rounder.on && !view.stored.fp32) return false;
-  const bool halves = target == PlainType::bf16;
+  const bool halves = target == DecodedType::bf16;
   const uint64_t runs = elements / kRandomRun;
   if (rounder.on && view.mode == Round::stochastic) {
     const RandomForm form = halves ? RandomForm::bf16 : RandomForm::fp32;
@@ -384,7 +384,7 @@ bool encode_quickly(const WriteView& view, const StepState* state, const Rows& r
 
 }  // namespace
 
-void decode(const ReadView& view, const StepState* state, const Rows& rows, PlainType target, void* out,
+void decode(const ReadView& view, const StepState* state, const Rows& rows, DecodedType target, void* out,
             void* space, Stream stream) {
   auto* bytes = static_cast<uint8_t*>(out);
   const uint64_t first = rows.first * rows.channels, total = rows.count * rows.padded;

@@ -11,10 +11,10 @@
 
 namespace ulp::cuda {
 
-enum class PlainType : uint8_t { fp32, bf16, fp16, e4m3 };
+enum class DecodedType : uint8_t { fp32, bf16, fp16, e4m3 };
 
-ULP_HD constexpr uint32_t target_bytes(PlainType target) {
-  return target == PlainType::fp32 ? 4 : target == PlainType::e4m3 ? 1 : 2;
+ULP_HD constexpr uint32_t target_bytes(DecodedType target) {
+  return target == DecodedType::fp32 ? 4 : target == DecodedType::e4m3 ? 1 : 2;
 }
 
 // Rows of a tensor, and how many elements a row has in the array.
@@ -33,7 +33,7 @@ inline constexpr size_t kConvertSpace = 64;
 // `target` must hold every value of the view: nothing is rounded here except a weight to its
 // operand format. An operand in S2FP8 or scaled storage is rounded as a whole, to unpadded fp32;
 // only then is `space` used.
-void decode(const ReadView& view, const StepState* state, const Rows& rows, PlainType target, void* out,
+void decode(const ReadView& view, const StepState* state, const Rows& rows, DecodedType target, void* out,
             void* space, Stream stream);
 
 // Writes rows of fp32 values, each rounded once, and counts range events. The first element must be

@@ -10,21 +10,21 @@
 namespace ulp::cuda {
 
 // For target_code; not used for bf16 and fp32.
-inline QuickCodec target_codec(PlainType target) {
-  const FloatFormat format = operand_format(target == PlainType::e4m3 ? Unit::e4m3 : Unit::fp16);
+inline QuickCodec target_codec(DecodedType target) {
+  const FloatFormat format = operand_format(target == DecodedType::e4m3 ? Unit::e4m3 : Unit::fp16);
   return make_quick(make_spec(format, format.has_inf() ? Overflow::infinity : Overflow::saturate));
 }
 
 // The code of a value that the target type holds.
-__device__ inline uint32_t target_code(PlainType target, const QuickCodec& codec, float x) {
-  if (target == PlainType::fp32) return float_bits(x);
-  return target == PlainType::bf16 ? float_bits(x) >> 16 : encode_even(codec, float_bits(x)).code;
+__device__ inline uint32_t target_code(DecodedType target, const QuickCodec& codec, float x) {
+  if (target == DecodedType::fp32) return float_bits(x);
+  return target == DecodedType::bf16 ? float_bits(x) >> 16 : encode_even(codec, float_bits(x)).code;
 }
 
-__device__ inline void store_target(PlainType target, void* out, uint64_t at, uint32_t code) {
-  if (target == PlainType::fp32) {
+__device__ inline void store_target(DecodedType target, void* out, uint64_t at, uint32_t code) {
+  if (target == DecodedType::fp32) {
     static_cast<uint32_t*>(out)[at] = code;
-  } else if (target == PlainType::e4m3) {
+  } else if (target == DecodedType::e4m3) {
     static_cast<uint8_t*>(out)[at] = static_cast<uint8_t>(code);
   } else {
     static_cast<uint16_t*>(out)[at] = static_cast<uint16_t>(code);
@@ -32,8 +32,8 @@ __device__ inline void store_target(PlainType target, void* out, uint64_t at, ui
 }
 
 // `count` values of a group of eight.
-__device__ inline void store_targets(PlainType target, const QuickCodec& codec, uint8_t* out, uint64_t group,
-                                     uint32_t count, const float (&x)[8]) {
+__device__ inline void store_targets(DecodedType target, const QuickCodec& codec, uint8_t* out,
+                                     uint64_t group, uint32_t count, const float (&x)[8]) {
   uint32_t code[8];
 #pragma unroll
   for (int i = 0; i < 8; ++i) code[i] = target_code(target, codec, x[i]);

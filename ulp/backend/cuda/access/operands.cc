@@ -102,7 +102,7 @@ ReadView Operand::view(const RunContext& context) const {
 
 const float* Operand::all(const RunContext& context, float* space, void* convert_space) const {
   if (fp32()) return context.as<const float>(id_);
-  decode(view(context), context.state, Rows::all(elements()), PlainType::fp32, space, convert_space,
+  decode(view(context), context.state, Rows::all(elements()), DecodedType::fp32, space, convert_space,
          context.stream);
   return space;
 }

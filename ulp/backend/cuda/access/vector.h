@@ -10,9 +10,9 @@
 #include "ulp/numeric/math.h"
 
 #if defined(__CUDACC__)
-#define ULP_APART __noinline__
+#define ULP_NOINLINE __noinline__
 #else
-#define ULP_APART
+#define ULP_NOINLINE
 #endif
 
 namespace ulp::cuda {
@@ -78,7 +78,7 @@ __device__ inline void put(uint8_t* codes, uint64_t element, const uint32_t (&co
 // Decoding constants, computed once per thread. A code is shifted to the top of a word and back
 // with sign extension, by the difference between its exponent field and fp32's; sign and fields are
 // then in fp32's positions.
-struct Lens {
+struct VectorDecoder {
   uint32_t back, mask;
   uint32_t above;      // makes a code above the largest number carry into its sign bit
   const float* table;  // by 8-bit code, in shared memory: for slow formats, special codes
@@ -86,18 +86,18 @@ struct Lens {
 };
 
 // All threads of the block must call it, 256 of them, and synchronise before they decode.
-__device__ inline Lens make_lens(const StoredView& view, float* table) {
-  Lens lens{};
+__device__ inline VectorDecoder make_vector_decoder(const StoredView& view, float* table) {
+  VectorDecoder decoder{};
   const QuickCodec& codec = view.codec;
   const int back = 32 - view.bits - static_cast<int>(codec.shift);
-  lens.quick = view.bits < 32 && view.kind != Stored::s2fp8 && codec.short_out &&
-               codec.spec.sign_shift == view.bits - 1 && back >= 0;
-  lens.back = lens.quick ? static_cast<uint32_t>(back) : 0;
+  decoder.quick = view.bits < 32 && view.kind != Stored::s2fp8 && codec.short_out &&
+                  codec.spec.sign_shift == view.bits - 1 && back >= 0;
+  decoder.back = decoder.quick ? static_cast<uint32_t>(back) : 0;
   // Removes the copies of the sign and the neighbours' bits below.
-  lens.mask = (0x80000000u | 0x7FFFFFFFu >> lens.back) & ~((uint32_t{1} << codec.shift) - 1);
-  lens.above = view.bits == 8 ? (0x7Fu - codec.spec.max_code) * 0x01010101u
-                              : (0x7FFFu - codec.spec.max_code) * 0x00010001u;
-  lens.table = table;
+  decoder.mask = (0x80000000u | 0x7FFFFFFFu >> decoder.back) & ~((uint32_t{1} << codec.shift) - 1);
+  decoder.above = view.bits == 8 ? (0x7Fu - codec.spec.max_code) * 0x01010101u
+                                 : (0x7FFFu - codec.spec.max_code) * 0x00010001u;
+  decoder.table = table;
   if (view.bits == 8) {
     uint32_t pattern = decode_quick(codec, threadIdx.x);
     if (view.kind == Stored::s2fp8) {
@@ -105,12 +105,12 @@ __device__ inline Lens make_lens(const StoredView& view, float* table) {
     }
     table[threadIdx.x] = bits_float(pattern);
   }
-  return lens;
+  return decoder;
 }
 
 // The values of a vector that begins at `element`.
 template <int V, int B>
-__device__ inline void decode_vector(const StoredView& view, const Lens& lens, uint64_t element,
+__device__ inline void decode_vector(const StoredView& view, const VectorDecoder& decoder, uint64_t element,
                                      const Codes<V, B>& raw, float (&x)[V]) {
   if constexpr (B == 4) {
 #pragma unroll
@@ -119,16 +119,16 @@ __device__ inline void decode_vector(const StoredView& view, const Lens& lens, u
     constexpr uint32_t kSigns = B == 1 ? 0x80808080u : 0x80008000u;
     uint32_t special = 0;
 #pragma unroll
-    for (int i = 0; i < Codes<V, B>::kWords; ++i) special |= (raw.word[i] & ~kSigns) + lens.above;
-    if (B == 1 && (!lens.quick || (special & kSigns) != 0)) {
+    for (int i = 0; i < Codes<V, B>::kWords; ++i) special |= (raw.word[i] & ~kSigns) + decoder.above;
+    if (B == 1 && (!decoder.quick || (special & kSigns) != 0)) {
 #pragma unroll
-      for (int i = 0; i < V; ++i) x[i] = lens.table[raw.code(i)];
+      for (int i = 0; i < V; ++i) x[i] = decoder.table[raw.code(i)];
     } else {
       constexpr int kPerWord = Codes<V, B>::kPerWord;
 #pragma unroll
       for (int i = 0; i < V; ++i) {
         const uint32_t top = raw.word[i / kPerWord] << (8 * B * (kPerWord - 1 - i % kPerWord));
-        const auto pattern = static_cast<uint32_t>(static_cast<int32_t>(top) >> lens.back) & lens.mask;
+        const auto pattern = static_cast<uint32_t>(static_cast<int32_t>(top) >> decoder.back) & decoder.mask;
         x[i] = bits_float(pattern) * view.codec.lift;
       }
       if (B == 2 && (special & kSigns) != 0) {
@@ -149,22 +149,22 @@ __device__ inline void decode_vector(const StoredView& view, const Lens& lens, u
 
 // A vector of codes of either width, or of fp32.
 template <int V>
-__device__ inline void load_vector(const StoredView& view, const Lens& lens, uint64_t element,
+__device__ inline void load_vector(const StoredView& view, const VectorDecoder& decoder, uint64_t element,
                                    float (&x)[V]) {
   if (view.bits == 8) {
-    decode_vector<V, 1>(view, lens, element, fetch<V, 1>(view.codes, element), x);
+    decode_vector<V, 1>(view, decoder, element, fetch<V, 1>(view.codes, element), x);
   } else if (view.bits == 16) {
-    decode_vector<V, 2>(view, lens, element, fetch<V, 2>(view.codes, element), x);
+    decode_vector<V, 2>(view, decoder, element, fetch<V, 2>(view.codes, element), x);
   } else {
-    decode_vector<V, 4>(view, lens, element, fetch<V, 4>(view.codes, element), x);
+    decode_vector<V, 4>(view, decoder, element, fetch<V, 4>(view.codes, element), x);
   }
 }
 
 // The slow path: codes of up to four values and their events. Two codes per word; overflows,
 // underflows and NaN in one byte each; and the largest magnitude. Not inlined, so that the fast
 // path keeps its registers.
-__device__ ULP_APART inline uint4 encode_long(const WriteView* view, const StepState* state, uint64_t element,
-                                              uint32_t count, uint4 patterns) {
+__device__ ULP_NOINLINE inline uint4 encode_long(const WriteView* view, const StepState* state,
+                                                 uint64_t element, uint32_t count, uint4 patterns) {
   PhiloxWords words = {};
   if (view->mode == Round::stochastic) {
     const RoundKey key = key_of(*state, view->number, view->state);

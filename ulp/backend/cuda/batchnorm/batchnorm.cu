@@ -16,15 +16,15 @@ __global__ void __launch_bounds__(kQuickThreads,
     run_forward(const __grid_constant__ ForwardArgs<kLeaves, kNorms> a) {
   ULP_SHARED(float, tile);
   constexpr int kAtOnce = forward_at_once<kFirst, kOut, kLeaves>();
-  const uint32_t q = blockIdx.x * a.course.active + threadIdx.x;
-  uint32_t group = threadIdx.x < a.course.active ? q : a.course.groups;
+  const uint32_t q = blockIdx.x * a.spread.active + threadIdx.x;
+  uint32_t group = threadIdx.x < a.spread.active ? q : a.spread.groups;
   Packed<kFirst> first[kAtOnce];
   Packed<kSecond> second[kAtOnce];
   const auto load = [&] {
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
-      const uint32_t g = group + static_cast<uint32_t>(u) * a.course.threads;
-      if (g >= a.course.groups) continue;
+      const uint32_t g = group + static_cast<uint32_t>(u) * a.spread.threads;
+      if (g >= a.spread.groups) continue;
       first[u] = load_packed<kFirst>(a.in[0], g);
       if constexpr (kLeaves > 1) second[u] = load_packed<kSecond>(a.in[1], g);
     }
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kQuickThreads,
     }
   }
   __syncthreads();
-  const uint32_t channel = threadIdx.x % a.course.period * kGroup;
+  const uint32_t channel = threadIdx.x % a.spread.period * kGroup;
   float mean[kNorms][8], scale[kNorms][8], beta[kNorms][8];
 #pragma unroll
   for (int k = 0; k < kNorms; ++k) {
@@ -54,15 +54,15 @@ __global__ void __launch_bounds__(kQuickThreads,
   }
 
   ForwardSeen seen;
-  while (group < a.course.groups) {
+  while (group < a.spread.groups) {
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
-      const uint32_t g = group + static_cast<uint32_t>(u) * a.course.threads;
-      if (g >= a.course.groups) break;
+      const uint32_t g = group + static_cast<uint32_t>(u) * a.spread.threads;
+      if (g >= a.spread.groups) break;
       forward_group<kFirst, kSecond, kOut, kLeaves, kNorms, kRelu>(a, tile, a.channels, g, channel, first[u],
                                                                    second[u], mean, scale, beta, seen);
     }
-    group += kAtOnce * a.course.threads;
+    group += kAtOnce * a.spread.threads;
     load();
   }
   report_forward<kOut, kLeaves, kNorms, kRelu, kQuickThreads>(a, seen);
@@ -95,7 +95,7 @@ bool launch_forward(const FusedCall& call, Stream stream) {
   if (!take_forward<kLeaves, kNorms, kRelu, kBegin>(call, a)) return false;
   const Code first = code_of(call.leaf[kBegin]), second = code_of(call.leaf[kLeaves - 1 - kBegin]),
              out = code_of(call.rounder);
-  const Grid grid{a.course.blocks(), kQuickThreads, 3 * kNorms * sizeof(float) * a.channels};
+  const Grid grid{a.spread.blocks(), kQuickThreads, 3 * kNorms * sizeof(float) * a.channels};
   return with_codes<kLeaves>(first, second, out, [&]<Code kFirst, Code kSecond, Code kOut> {
     launch(run_forward<kFirst, kSecond, kOut, kLeaves, kNorms, kRelu>, grid, stream, a);
     return true;

@@ -47,7 +47,7 @@ bool quick_norm_relu_sums(const FusedCall& call, Stream stream);
 // How these reductions are distributed. A block takes a slice of the channels, `width` groups of
 // eight, and every `rows`-th run of `slots` pixels. It writes one row of partial results. The last
 // block of a slice to finish combines the rows in their order.
-struct SliceCourse {
+struct SliceSpread {
   static constexpr uint32_t kThreads = 512;  // of a block
   static constexpr uint32_t kMostSlices = 32;
   static constexpr uint32_t kWidest = 16;

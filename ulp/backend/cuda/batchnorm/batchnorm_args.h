@@ -138,7 +138,7 @@ inline const float* floats_of(const ReadView& view) {
 
 // How threads are distributed: thread q of `threads` takes groups q, q + threads, ... `threads` is
 // a multiple of the groups in a row of channels.
-struct Course {
+struct QuickSpread {
   uint32_t groups, threads, active, period;
 
   // False if channels are no multiple of a group, or too many.

@@ -25,7 +25,7 @@ struct Norm {
 // The first kNorms of the kLeaves inputs are normalised; two inputs are added.
 template <int kLeaves, int kNorms>
 struct ForwardArgs {
-  Course course;
+  QuickSpread spread;
   uint32_t channels;
   const uint8_t* in[kLeaves];
   Reading reading[kLeaves];
@@ -185,7 +185,7 @@ bool take_forward(const FusedCall& call, ForwardArgs<kLeaves, kNorms>& a) {
   const Code first = code_of(leaf(0)), second = code_of(leaf(kLeaves - 1)), out = code_of(call.rounder);
   const bool mixed = first != out || second != out;
   if (!writes_plain(call.out[0]) ||
-      !a.course.take(call.elements, call.channels, forward_blocks<kLeaves, kNorms>(mixed)))
+      !a.spread.take(call.elements, call.channels, forward_blocks<kLeaves, kNorms>(mixed)))
     return false;
   constexpr int kLast = kStages - (kRelu ? 2 : 1);  // the last stage that rounds
   if (code_of(rounder(kLast)) != out) return false;

@@ -17,16 +17,16 @@ __global__ void __launch_bounds__(kQuickThreads, kGradBlocks)
     run_norm_grad(const __grid_constant__ NormGradArgs a) {
   ULP_SHARED(float, tile);
   constexpr int kAtOnce = grad_at_once<kGrad, kMask, kKept, kMasked>();
-  const uint32_t q = blockIdx.x * a.course.active + threadIdx.x;
-  uint32_t group = threadIdx.x < a.course.active ? q : a.course.groups;
+  const uint32_t q = blockIdx.x * a.spread.active + threadIdx.x;
+  uint32_t group = threadIdx.x < a.spread.active ? q : a.spread.groups;
   Packed<kGrad> dout[kAtOnce];
   Packed<kMask> mask[kAtOnce];
   Packed<kKept> kept[kAtOnce];
   const auto load = [&] {
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
-      const uint32_t g = group + static_cast<uint32_t>(u) * a.course.threads;
-      if (g >= a.course.groups) continue;
+      const uint32_t g = group + static_cast<uint32_t>(u) * a.spread.threads;
+      if (g >= a.spread.groups) continue;
       dout[u] = load_packed<kGrad>(a.dout, g);
       if constexpr (kMasked) mask[u] = load_packed<kMask>(a.mask, g);
       kept[u] = load_packed<kKept>(a.x, g);
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kQuickThreads, kGradBlocks)
     tile[4 * a.channels + c] = el::batch_mean(a.product[c], a.rows);
   }
   __syncthreads();
-  const uint32_t channel = threadIdx.x % a.course.period * kGroup;
+  const uint32_t channel = threadIdx.x % a.spread.period * kGroup;
   float value[kGradValues][8];
 #pragma unroll
   for (uint32_t k = 0; k < kGradValues; ++k) take_eight(tile + k * a.channels + channel, value[k]);
@@ -50,16 +50,16 @@ __global__ void __launch_bounds__(kQuickThreads, kGradBlocks)
   RangeCount seen[2];
   const bool watches = kMasked && a.masked.stats != nullptr;
   uint32_t most_masked = 0;
-  while (group < a.course.groups) {
+  while (group < a.spread.groups) {
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
-      const uint32_t g = group + static_cast<uint32_t>(u) * a.course.threads;
-      if (g >= a.course.groups) break;
+      const uint32_t g = group + static_cast<uint32_t>(u) * a.spread.threads;
+      if (g >= a.spread.groups) break;
       if constexpr (kMasked) keep_positive<kGrad, kMask>(dout[u], mask[u]);
       norm_grad_group<kGrad, kMask, kKept, kOut, kMasked>(a, tile, a.channels, g, channel, dout[u], kept[u],
                                                           value, watches, seen[0], most_masked);
     }
-    group += kAtOnce * a.course.threads;
+    group += kAtOnce * a.spread.threads;
     load();
   }
   if (watches) seen[1].amax = number_of(a.masked.codec, most_code<kGrad>(most_masked));
@@ -100,7 +100,7 @@ bool launch_norm_grad(const FusedCall& call, Stream stream) {
   if (!take_norm_grad<kMasked>(call, a)) return false;
   const Code grad = code_of(call.leaf[0]), kept = code_of(call.leaf[kMasked ? 2 : 1]),
              out = code_of(call.rounder);
-  const Grid grid{a.course.blocks(), kQuickThreads, kGradValues * sizeof(float) * a.channels};
+  const Grid grid{a.spread.blocks(), kQuickThreads, kGradValues * sizeof(float) * a.channels};
   return with_codes<kMasked>(grad, kMasked ? code_of(call.leaf[1]) : kept, kept, out,
                              [&]<Code kGrad, Code kMask, Code kKept, Code kOut> {
                                launch(run_norm_grad<kGrad, kMask, kKept, kOut, kMasked>, grid, stream, a);
@@ -111,7 +111,7 @@ bool launch_norm_grad(const FusedCall& call, Stream stream) {
 // Copies gradients where the activation is above 0; kSum: copies the sum of two gradients.
 template <bool kSum>
 struct ReluGradArgs {
-  Course course;
+  QuickSpread spread;
   const uint8_t *dout[kSum ? 2 : 1], *mask;
   Reading reading[kSum ? 2 : 1];
   QuickCodec codec[kSum ? 2 : 1], mask_codec;
@@ -150,24 +150,24 @@ __global__ void __launch_bounds__(kQuickThreads, relu_grad_blocks<kSum>())
     run_relu_grad(const __grid_constant__ ReluGradArgs<kSum> a) {
   static_assert(kSum || (kFirst == kOut && kSecond == kOut));
   constexpr int kAtOnce = kSum || kWordsOf<kOut> + kWordsOf < kMask >> 4 ? 2 : 4;
-  uint32_t group = blockIdx.x * a.course.active + threadIdx.x;
+  uint32_t group = blockIdx.x * a.spread.active + threadIdx.x;
   RangeCount seen[2];
   uint32_t most = 0;
-  while (group < a.course.groups) {
+  while (group < a.spread.groups) {
     Packed<kFirst> first[kAtOnce];
     Packed<kSecond> second[kAtOnce];
     Packed<kMask> mask[kAtOnce];
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
-      const uint32_t g = nearest(group + static_cast<uint32_t>(u) * a.course.threads, a.course.groups);
+      const uint32_t g = nearest(group + static_cast<uint32_t>(u) * a.spread.threads, a.spread.groups);
       first[u] = load_packed<kFirst>(a.dout[0], g);
       if constexpr (kSum) second[u] = load_packed<kSecond>(a.dout[1], g);
       mask[u] = load_packed<kMask>(a.mask, g);
     }
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
-      const uint32_t g = group + static_cast<uint32_t>(u) * a.course.threads;
-      if (g >= a.course.groups) break;
+      const uint32_t g = group + static_cast<uint32_t>(u) * a.spread.threads;
+      if (g >= a.spread.groups) break;
       Packed<kOut> made;
       if constexpr (kSum) {
         float x[8], y[8];
@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(kQuickThreads, relu_grad_blocks<kSum>())
       }
       store_packed<kOut>(a.out, g, made);
     }
-    group += kAtOnce * a.course.threads;
+    group += kAtOnce * a.spread.threads;
   }
   seen[0].amax = number_of(a.target.codec, most_code<kOut>(most));
   EncodeStats* const stats[2] = {a.target.stats, kSum ? a.sum.stats : nullptr};
@@ -211,7 +211,7 @@ bool launch_relu_grad(const FusedCall& call, Stream stream) {
   const Code first = code_of(call.leaf[0]), second = code_of(call.leaf[kCount - 1]),
              out = code_of(call.rounder), above = code_of(mask);
   if (out == Code::none || (!kSum && first != out) || !call.rounder.exact || !all_numbers(mask) ||
-      !writes_plain(call.out[0]) || !a.course.take(call.elements, kGroup, relu_grad_blocks<kSum>()))
+      !writes_plain(call.out[0]) || !a.spread.take(call.elements, kGroup, relu_grad_blocks<kSum>()))
     return false;
   if (kSum) {
     const Rounder& rounder = call.stage[0].rounder;
@@ -229,7 +229,7 @@ bool launch_relu_grad(const FusedCall& call, Stream stream) {
   a.top = call.rounder.codec.spec.max_code;
   a.out = call.out[0].stored.codes;
   const auto run = [&]<Code kFirst, Code kSecond, Code kOut, Code kMask> {
-    launch(run_relu_grad<kFirst, kSecond, kOut, kMask, kSum>, {a.course.blocks(), kQuickThreads}, stream, a);
+    launch(run_relu_grad<kFirst, kSecond, kOut, kMask, kSum>, {a.spread.blocks(), kQuickThreads}, stream, a);
     return true;
   };
   if (first == out && second == out) {

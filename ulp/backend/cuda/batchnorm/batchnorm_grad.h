@@ -10,7 +10,7 @@ namespace ulp::cuda {
 inline bool all_numbers(const Leaf& leaf) { return code_of(leaf) == Code::bf16 || leaf.ordinary; }
 
 struct NormGradArgs {
-  Course course;
+  QuickSpread spread;
   uint32_t channels;
   const uint8_t *dout, *mask, *x;  // mask: the activation's output
   Reading dout_reading, x_reading;
@@ -83,7 +83,7 @@ bool take_norm_grad(const FusedCall& call, NormGradArgs& a) {
   const Stage& stage = call.stage[kMasked ? 1 : 0];
   const Code grad = code_of(dout);
   if (!writes_plain(call.out[0]) || !a.gamma.take(call.view[0]) ||
-      !a.course.take(call.elements, call.channels, kGradBlocks))
+      !a.spread.take(call.elements, call.channels, kGradBlocks))
     return false;
   for (int i = 1; i < 5; ++i) {
     if (!plain_channels(call.view[i])) return false;

@@ -7,14 +7,14 @@
 namespace ulp::cuda {
 namespace {
 
-constexpr uint32_t kWide = SliceCourse::kWidest * kGroup;  // channels of a slice, at most
+constexpr uint32_t kWide = SliceSpread::kWidest * kGroup;  // channels of a slice, at most
 constexpr uint32_t kScratch = kSums * kSumThreads * sizeof(float);
 constexpr size_t kMostShared = 208 << 10;  // of a block, beyond what every kernel uses
 
 // Arrival counters, by ticket and slice. When all blocks have arrived, the topmost bit flips and
 // the rest is 0 again.
 constexpr uint32_t kTickets = 256, kTurn = 0x80000000u;
-__device__ uint32_t arrived[kTickets][SliceCourse::kMostSlices];
+__device__ uint32_t arrived[kTickets][SliceSpread::kMostSlices];
 
 // The two halves of a kernel. On a GPU one launch runs both. Emulated blocks run one after the
 // other, so there each half is a launch, and the second loads again what the first would have kept.
@@ -34,7 +34,7 @@ __device__ inline void wait_for_rows(const SumArgs& a, uint32_t row, uint32_t sl
   uint32_t* const count = &arrived[a.ticket % kTickets][slice];
   [[maybe_unused]] uint32_t before = 0;
   __syncthreads();
-  if (threadIdx.x == 0) before = count_up(count, row == 0 ? kTurn - (a.course.rows - 1) : 1);
+  if (threadIdx.x == 0) before = count_up(count, row == 0 ? kTurn - (a.spread.rows - 1) : 1);
   meanwhile();
   if (threadIdx.x == 0) {
 #if defined(__CUDA_ARCH__)
@@ -81,27 +81,27 @@ __device__ inline void wait_for_batches() {
 struct Standing {
   uint32_t row, slice, side, group, step, end;
 
-  __device__ explicit Standing(const SliceCourse& course) {
-    row = course.by_slices(blockIdx.x);
-    slice = blockIdx.x - row * course.slices;
-    const uint32_t slot = course.by_width(threadIdx.x);
-    side = threadIdx.x - slot * course.width;
-    end = course.pixels * course.period;
-    step = course.rows * course.slots * course.period;
+  __device__ explicit Standing(const SliceSpread& spread) {
+    row = spread.by_slices(blockIdx.x);
+    slice = blockIdx.x - row * spread.slices;
+    const uint32_t slot = spread.by_width(threadIdx.x);
+    side = threadIdx.x - slot * spread.width;
+    end = spread.pixels * spread.period;
+    step = spread.rows * spread.slots * spread.period;
     group =
-        slot < course.slots ? (row * course.slots + slot) * course.period + slice * course.width + side : end;
+        slot < spread.slots ? (row * spread.slots + slot) * spread.period + slice * spread.width + side : end;
   }
   __device__ uint32_t at(uint32_t k) const { return group + k * step; }
   __device__ uint32_t place(uint32_t k) const { return k * kSumThreads + threadIdx.x; }
   __device__ bool first() const { return threadIdx.x == side; }
 };
-uint32_t depth_of(const SliceCourse& course) {
-  const uint32_t at_once = course.rows * course.slots;
-  return (course.pixels + at_once - 1) / at_once;
+uint32_t depth_of(const SliceSpread& spread) {
+  const uint32_t at_once = spread.rows * spread.slots;
+  return (spread.pixels + at_once - 1) / at_once;
 }
 
 template <int kLeaves>
-struct JoinedForward {
+struct GridForward {
   SumArgs sums;
   ForwardArgs<kLeaves, 1> forward;
   uint32_t depth;  // groups that a thread keeps
@@ -110,15 +110,15 @@ struct JoinedForward {
 
 template <Code kCode, int kLeaves, bool kRelu>
 __global__ void __launch_bounds__(kSumThreads, kLeaves == 1 ? 2 : 1)
-    run_joined_forward(const __grid_constant__ JoinedForward<kLeaves> a) {
+    run_grid_forward(const __grid_constant__ GridForward<kLeaves> a) {
   ULP_SHARED(uint8_t, memory);
   __align__(16) __shared__ float pivots[kWide];
   __align__(16) __shared__ float tile[3 * kWide];
   auto* const scratch = reinterpret_cast<float*>(memory);
   uint8_t* const kept = memory + kScratch;
   uint8_t* const added = kept + a.depth * kSumThreads * sizeof(Packed<kCode>);
-  const SliceCourse& course = a.sums.course;
-  const Standing here(course);
+  const SliceSpread& spread = a.sums.spread;
+  const Standing here(spread);
   const uint32_t half = (a.depth + 1) / 2;
   const auto fetch_some = [&](uint8_t* to, const uint8_t* from, uint32_t begin, uint32_t end) {
     for (uint32_t k = begin; k < end && here.at(k) < here.end; ++k)
@@ -129,9 +129,9 @@ __global__ void __launch_bounds__(kSumThreads, kLeaves == 1 ? 2 : 1)
   fetch_some(kept, a.sums.x, half, a.depth);
   if constexpr (kLeaves > 1) fetch_some(added, a.forward.in[1], 0, a.depth);
   if (here.first())
-    choose_pivots<kCode>(a.sums, here.slice * course.width + here.side, pivots + here.side * kGroup);
+    choose_pivots<kCode>(a.sums, here.slice * spread.width + here.side, pivots + here.side * kGroup);
   // Of the first threads.
-  const uint32_t wide = course.width * kGroup, c = here.slice * wide + threadIdx.x;
+  const uint32_t wide = spread.width * kGroup, c = here.slice * wide + threadIdx.x;
   if (threadIdx.x < wide) {
     tile[wide + threadIdx.x] = a.forward.norm[0].gamma.at(c);
     tile[2 * wide + threadIdx.x] = a.forward.norm[0].beta.at(c);
@@ -158,13 +158,13 @@ __global__ void __launch_bounds__(kSumThreads, kLeaves == 1 ? 2 : 1)
     sum(0, half);
     wait_for_batches<kLeaves - 1>();
     sum(half, a.depth);
-    join_threads(a.sums, scratch, first, second);
+    reduce_threads(a.sums, scratch, first, second);
     wait_for_rows(a.sums, here.row, here.slice, [&] { report_inputs(a.forward); });
   }
   if (!runs(a.part, kSecondPart)) return;
 
   float made[2];
-  join_rows<true>(a.sums, scratch, pivots, 0, made);
+  reduce_rows<true>(a.sums, scratch, pivots, 0, made);
   if (threadIdx.x < wide) {
     tile[threadIdx.x] = made[0];
     float& scale = tile[wide + threadIdx.x];
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(kSumThreads, kLeaves == 1 ? 2 : 1)
   report_forward<kCode, kLeaves, 1, kRelu, kSumThreads>(a.forward, seen);
 }
 
-struct JoinedGrad {
+struct GridGrad {
   SumArgs sums;
   NormGradArgs grad;
   uint32_t depth;
@@ -201,14 +201,14 @@ struct JoinedGrad {
 
 // The mask has the code of the normalised input, the result that of the gradient.
 template <Code kGrad, Code kKept, bool kMasked>
-__global__ void __launch_bounds__(kSumThreads, 1) run_joined_grad(const __grid_constant__ JoinedGrad a) {
+__global__ void __launch_bounds__(kSumThreads, 1) run_grid_grad(const __grid_constant__ GridGrad a) {
   ULP_SHARED(uint8_t, memory);
   __align__(16) __shared__ float tile[kGradValues * kWide];
   auto* const scratch = reinterpret_cast<float*>(memory);
   uint8_t *const mask = memory, *const dout = memory + a.room;
   uint8_t* const kept = dout + a.depth * kSumThreads * sizeof(Packed<kGrad>);
-  const SliceCourse& course = a.sums.course;
-  const Standing here(course);
+  const SliceSpread& spread = a.sums.spread;
+  const Standing here(spread);
   const uint32_t half = (a.depth + 1) / 2;
   const auto fetch_some = [&](uint32_t begin, uint32_t end) {
     for (uint32_t k = begin; k < end && here.at(k) < here.end; ++k) {
@@ -221,14 +221,14 @@ __global__ void __launch_bounds__(kSumThreads, 1) run_joined_grad(const __grid_c
   fetch_some(0, half);
   fetch_some(half, a.depth);
   // Of the first threads.
-  const uint32_t wide = course.width * kGroup, c = here.slice * wide + threadIdx.x;
+  const uint32_t wide = spread.width * kGroup, c = here.slice * wide + threadIdx.x;
   if (threadIdx.x < wide) {
     tile[threadIdx.x] = a.grad.mean[c];
     tile[wide + threadIdx.x] = a.grad.variance[c];
     tile[2 * wide + threadIdx.x] = a.grad.gamma.at(c);
   }
   float mean[8], first[8] = {}, second[8] = {};
-  take_eight(a.sums.mean + (here.slice * course.width + here.side) * kGroup, mean);
+  take_eight(a.sums.mean + (here.slice * spread.width + here.side) * kGroup, mean);
 #pragma unroll
   for (int i = 0; i < 8; ++i) mean[i] = mean[i] * a.sums.drop;
   uint32_t most_masked = 0;
@@ -264,7 +264,7 @@ __global__ void __launch_bounds__(kSumThreads, 1) run_joined_grad(const __grid_c
   sum(half, a.depth);
   if constexpr (kMasked) __syncthreads();  // the mask is no longer needed
   if (runs(a.part, kFirstPart)) {
-    join_threads(a.sums, scratch, first, second);
+    reduce_threads(a.sums, scratch, first, second);
     wait_for_rows(a.sums, here.row, here.slice, [&] {
       if (blockIdx.x == 0) report_channels(a.grad.gamma, a.grad.channels);
     });
@@ -273,7 +273,7 @@ __global__ void __launch_bounds__(kSumThreads, 1) run_joined_grad(const __grid_c
 
   float made[2];
   const float variance = threadIdx.x < wide ? tile[wide + threadIdx.x] : 0;
-  join_rows<false>(a.sums, scratch, nullptr, variance, made);
+  reduce_rows<false>(a.sums, scratch, nullptr, variance, made);
   if (threadIdx.x < wide) {
     const float inverse = elementwise::batch_inv(variance, a.grad.epsilon);
     tile[wide + threadIdx.x] = inverse;
@@ -349,15 +349,15 @@ bool same_shape(const FusedCall& first, const FusedCall& second) {
   return !first.general && !second.general && first.elements == second.elements &&
          first.channels == second.channels;
 }
-Grid grid_of(const SliceCourse& course, size_t shared) {
-  return {course.rows * course.slices, kSumThreads, shared};
+Grid grid_of(const SliceSpread& spread, size_t shared) {
+  return {spread.rows * spread.slices, kSumThreads, shared};
 }
 constexpr size_t bytes_of(Code code) { return code == Code::bf16 || code == Code::wide ? 16 : 8; }
 
 // kBegin: the input that is normalised.
 template <int kLeaves, bool kRelu, int kBegin>
-bool join_forward(const FusedCall& first, const FusedCall& second, bool only_asks, Stream stream) {
-  JoinedForward<kLeaves> a{};
+bool launch_forward(const FusedCall& first, const FusedCall& second, bool only_asks, Stream stream) {
+  GridForward<kLeaves> a{};
   const Code code = code_of(first.leaf[0]);
   if (!same_shape(first, second) || !take_stats(first, a.sums) ||
       !take_forward<kLeaves, 1, kRelu, kBegin>(second, a.forward))
@@ -367,17 +367,17 @@ bool join_forward(const FusedCall& first, const FusedCall& second, bool only_ask
       a.forward.in[0] != a.sums.x || a.forward.out == a.sums.x || code_of(second.rounder) != code ||
       code_of(second.leaf[kLeaves - 1 - kBegin]) != code)
     return false;
-  a.depth = depth_of(a.sums.course);
+  a.depth = depth_of(a.sums.spread);
   const size_t shared = kScratch + size_t{kLeaves} * a.depth * kSumThreads * bytes_of(code);
   return choose_code<Code::bf16, Code::e4, Code::wide>(code, [&]<Code kCode> {
-    return start<run_joined_forward<kCode, kLeaves, kRelu>>(grid_of(a.sums.course, shared), a, only_asks,
-                                                            stream);
+    return start<run_grid_forward<kCode, kLeaves, kRelu>>(grid_of(a.sums.spread, shared), a, only_asks,
+                                                          stream);
   });
 }
 
 template <bool kMasked>
-bool join_grad(const FusedCall& first, const FusedCall& second, bool only_asks, Stream stream) {
-  JoinedGrad a{};
+bool launch_grad(const FusedCall& first, const FusedCall& second, bool only_asks, Stream stream) {
+  GridGrad a{};
   const Code grad = code_of(first.leaf[0]), kept = code_of(first.leaf[kMasked ? 2 : 1]);
   if (!same_shape(first, second) || !take_norm_sums<kMasked>(first, a.sums) ||
       !take_norm_grad<kMasked>(second, a.grad))
@@ -390,14 +390,13 @@ bool join_grad(const FusedCall& first, const FusedCall& second, bool only_asks, 
   if (kMasked &&
       (a.grad.mask != a.sums.mask || code_of(first.leaf[1]) != kept || a.grad.masked.stats != nullptr))
     return false;
-  a.depth = depth_of(a.sums.course);
+  a.depth = depth_of(a.sums.spread);
   const size_t each = size_t{a.depth} * kSumThreads, room = kMasked ? each * bytes_of(kept) : 0;
   a.room = static_cast<uint32_t>(room > kScratch ? room : kScratch);
   const size_t shared = a.room + each * (bytes_of(grad) + bytes_of(kept));
   const auto run = [&]<Code kGrad, Code kKept> {
     return grad == kGrad && kept == kKept &&
-           start<run_joined_grad<kGrad, kKept, kMasked>>(grid_of(a.sums.course, shared), a, only_asks,
-                                                         stream);
+           start<run_grid_grad<kGrad, kKept, kMasked>>(grid_of(a.sums.spread, shared), a, only_asks, stream);
   };
   return run.template operator()<Code::bf16, Code::bf16>() || run.template operator()<Code::e5, Code::e4>() ||
          run.template operator()<Code::wide, Code::wide>();
@@ -405,18 +404,18 @@ bool join_grad(const FusedCall& first, const FusedCall& second, bool only_asks, 
 
 }  // namespace
 
-JoinedLaunch find_joined(std::string_view first, std::string_view second) {
+GridLaunch find_grid_launch(std::string_view first, std::string_view second) {
   struct Pair {
     std::string_view first, second;
-    JoinedLaunch launch;
+    GridLaunch launch;
   };
   constexpr Pair kPairs[] = {
-      {"batch_stats(x)", "batch_norm(x)", join_forward<1, false, 0>},
-      {"batch_stats(x)", "relu(batch_norm(x))", join_forward<1, true, 0>},
-      {"batch_stats(x)", "relu(add(batch_norm(x),x))", join_forward<2, true, 0>},
-      {"batch_stats(x)", "relu(add(x,batch_norm(x)))", join_forward<2, true, 1>},
-      {"batch_norm_sums(x,x)", "batch_norm_grad(x,x)", join_grad<false>},
-      {"batch_norm_sums(relu_grad(x,x),x)", "batch_norm_grad(relu_grad(x,x),x)", join_grad<true>},
+      {"batch_stats(x)", "batch_norm(x)", launch_forward<1, false, 0>},
+      {"batch_stats(x)", "relu(batch_norm(x))", launch_forward<1, true, 0>},
+      {"batch_stats(x)", "relu(add(batch_norm(x),x))", launch_forward<2, true, 0>},
+      {"batch_stats(x)", "relu(add(x,batch_norm(x)))", launch_forward<2, true, 1>},
+      {"batch_norm_sums(x,x)", "batch_norm_grad(x,x)", launch_grad<false>},
+      {"batch_norm_sums(relu_grad(x,x),x)", "batch_norm_grad(relu_grad(x,x),x)", launch_grad<true>},
   };
   for (const Pair& pair : kPairs) {
     if (pair.first == first && pair.second == second) return pair.launch;

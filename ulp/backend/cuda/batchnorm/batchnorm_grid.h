@@ -18,8 +18,8 @@ namespace ulp::cuda {
 // Launches both calls as one and returns true. If formats, shapes or tensors are not supported,
 // does nothing and returns false. only_asks: never launches; addresses then only tell which tensors
 // are the same.
-using JoinedLaunch = bool (*)(const FusedCall& first, const FusedCall& second, bool only_asks, Stream stream);
+using GridLaunch = bool (*)(const FusedCall& first, const FusedCall& second, bool only_asks, Stream stream);
 // Looked up by the texts of the two patterns; null if there is none.
-JoinedLaunch find_joined(std::string_view first, std::string_view second);
+GridLaunch find_grid_launch(std::string_view first, std::string_view second);
 
 }  // namespace ulp::cuda

@@ -9,16 +9,16 @@ namespace {
 // Counts of finished blocks per slice. The last block resets its count to 0. Reductions on one
 // stream run one after the other; concurrent ones must not share a ticket.
 constexpr uint32_t kTickets = 256;
-__device__ uint32_t finished[kTickets][SliceCourse::kMostSlices];
+__device__ uint32_t finished[kTickets][SliceSpread::kMostSlices];
 
 // Whether this block is the last of its slice. All threads of the block must call it.
 __device__ inline bool is_last(const SumArgs& a) {
   __shared__ bool last;
   __syncthreads();
   if (threadIdx.x == 0) {
-    const uint32_t slice = blockIdx.x - a.course.by_slices(blockIdx.x) * a.course.slices;
+    const uint32_t slice = blockIdx.x - a.spread.by_slices(blockIdx.x) * a.spread.slices;
     uint32_t* count = &finished[a.ticket % kTickets][slice];
-    last = count_up(count, 1) + 1 == a.course.rows;
+    last = count_up(count, 1) + 1 == a.spread.rows;
     if (last) *count = 0;
   }
   __syncthreads();
@@ -28,8 +28,8 @@ __device__ inline bool is_last(const SumArgs& a) {
 // Combines the rows of a slice, in its last block.
 template <bool kMoments>
 __device__ inline void write_sums(const SumArgs& a, float* shared, const float* pivots) {
-  const uint32_t slice = blockIdx.x - a.course.by_slices(blockIdx.x) * a.course.slices;
-  const uint32_t wide = a.course.width * kGroup;
+  const uint32_t slice = blockIdx.x - a.spread.by_slices(blockIdx.x) * a.spread.slices;
+  const uint32_t wide = a.spread.width * kGroup;
   const uint32_t c = slice * wide + threadIdx.x;  // of the first threads
   // Loads what is needed last together with the rows.
   float before[2] = {}, variance = 0, made[2];
@@ -42,7 +42,7 @@ __device__ inline void write_sums(const SumArgs& a, float* shared, const float* 
     if (a.out[0].sums || a.out[1].sums) micro_batch = a.state->micro_batch;
     if constexpr (!kMoments) variance = a.variance[c];
   }
-  join_rows<kMoments>(a, shared, pivots, variance, made);
+  reduce_rows<kMoments>(a, shared, pivots, variance, made);
   if (threadIdx.x >= wide) return;
 #pragma unroll
   for (int i = 0; i < 2; ++i) a.out[i].write(c, micro_batch, before[i], made[i]);
@@ -51,14 +51,14 @@ __device__ inline void write_sums(const SumArgs& a, float* shared, const float* 
 template <Code kCode>
 __global__ void __launch_bounds__(kSumThreads, 2) run_stats(const __grid_constant__ SumArgs a) {
   __align__(16) __shared__ float shared[kSums * kSumThreads];
-  __align__(16) __shared__ float pivots[SliceCourse::kWidest * kGroup];
+  __align__(16) __shared__ float pivots[SliceSpread::kWidest * kGroup];
   constexpr int kAtOnce = 4;
-  const SliceCourse& course = a.course;
-  const uint32_t row = course.by_slices(blockIdx.x), slice = blockIdx.x - row * course.slices;
-  const uint32_t slot = course.by_width(threadIdx.x), side = threadIdx.x - slot * course.width;
-  const uint32_t end = course.pixels * course.period, step = course.rows * course.slots * course.period;
-  uint32_t group = (row * course.slots + slot) * course.period + slice * course.width + side;
-  if (slot >= course.slots) group = end;
+  const SliceSpread& spread = a.spread;
+  const uint32_t row = spread.by_slices(blockIdx.x), slice = blockIdx.x - row * spread.slices;
+  const uint32_t slot = spread.by_width(threadIdx.x), side = threadIdx.x - slot * spread.width;
+  const uint32_t end = spread.pixels * spread.period, step = spread.rows * spread.slots * spread.period;
+  uint32_t group = (row * spread.slots + slot) * spread.period + slice * spread.width + side;
+  if (slot >= spread.slots) group = end;
   Packed<kCode> raw[kAtOnce] = {};
   const auto load = [&] {
 #pragma unroll
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kSumThreads, 2) run_stats(const __grid_constan
     }
   };
   if (group < end) load();
-  if (slot == 0) choose_pivots<kCode>(a, slice * course.width + side, pivots + side * kGroup);
+  if (slot == 0) choose_pivots<kCode>(a, slice * spread.width + side, pivots + side * kGroup);
   __syncthreads();
   float pivot[8], first[8] = {}, second[8] = {};
   take_eight(pivots + side * kGroup, pivot);
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kSumThreads, 2) run_stats(const __grid_constan
     group += kAtOnce * step;
     if (group < end) load();
   }
-  join_threads(a, shared, first, second);
+  reduce_threads(a, shared, first, second);
   if (is_last(a)) write_sums<true>(a, shared, pivots);
 }
 
@@ -96,12 +96,12 @@ template <Code kGrad, Code kMask, Code kKept, bool kMasked>
 __global__ void __launch_bounds__(kSumThreads, 2) run_sums(const __grid_constant__ SumArgs a) {
   __align__(16) __shared__ float shared[kSums * kSumThreads];
   constexpr int kAtOnce = sums_at_once<kGrad, kMask, kKept, kMasked>();
-  const SliceCourse& course = a.course;
-  const uint32_t row = course.by_slices(blockIdx.x), slice = blockIdx.x - row * course.slices;
-  const uint32_t slot = course.by_width(threadIdx.x), side = threadIdx.x - slot * course.width;
-  const uint32_t end = course.pixels * course.period, step = course.rows * course.slots * course.period;
-  uint32_t group = (row * course.slots + slot) * course.period + slice * course.width + side;
-  if (slot >= course.slots) group = end;
+  const SliceSpread& spread = a.spread;
+  const uint32_t row = spread.by_slices(blockIdx.x), slice = blockIdx.x - row * spread.slices;
+  const uint32_t slot = spread.by_width(threadIdx.x), side = threadIdx.x - slot * spread.width;
+  const uint32_t end = spread.pixels * spread.period, step = spread.rows * spread.slots * spread.period;
+  uint32_t group = (row * spread.slots + slot) * spread.period + slice * spread.width + side;
+  if (slot >= spread.slots) group = end;
   Packed<kGrad> dout[kAtOnce] = {};
   Packed<kMask> mask[kAtOnce] = {};
   Packed<kKept> kept[kAtOnce] = {};
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kSumThreads, 2) run_sums(const __grid_constant
   };
   if (group < end) load();
   float mean[8], first[8] = {}, second[8] = {};
-  take_eight(a.mean + (slice * course.width + side) * kGroup, mean);
+  take_eight(a.mean + (slice * spread.width + side) * kGroup, mean);
 #pragma unroll
   for (int i = 0; i < 8; ++i) mean[i] = mean[i] * a.drop;
   uint32_t most_masked = 0;
@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(kSumThreads, 2) run_sums(const __grid_constant
     const uint32_t mine = warp_max(most_code<kGrad>(most_masked));
     if (threadIdx.x % 32 == 0) most[threadIdx.x / 32] = mine;
   }
-  join_threads(a, shared, first, second);
+  reduce_threads(a, shared, first, second);
   const bool last = is_last(a);
   if constexpr (kMasked) {
     if (a.masked_stats != nullptr && threadIdx.x / 32 == kSumThreads / 32 - 1) {
@@ -170,7 +170,7 @@ bool launch_sums(const FusedCall& call, Stream stream) {
   if (!take_norm_sums<kMasked>(call, a)) return false;
   const Code grad = code_of(call.leaf[0]), kept = code_of(call.leaf[kMasked ? 2 : 1]),
              above = kMasked ? code_of(call.leaf[1]) : kept;
-  const Grid grid{a.course.rows * a.course.slices, kSumThreads};
+  const Grid grid{a.spread.rows * a.spread.slices, kSumThreads};
   const auto run = [&]<Code kGrad, Code kMask, Code kKept> {
     launch(run_sums<kGrad, kMask, kKept, kMasked>, grid, stream, a);
     return true;
@@ -196,7 +196,7 @@ bool launch_sums(const FusedCall& call, Stream stream) {
 bool quick_stats(const FusedCall& call, Stream stream) {
   SumArgs a{};
   if (!take_stats(call, a)) return false;
-  const Grid grid{a.course.rows * a.course.slices, kSumThreads};
+  const Grid grid{a.spread.rows * a.spread.slices, kSumThreads};
   return choose_code<Code::bf16, Code::e4, Code::e5, Code::wide>(code_of(call.leaf[0]), [&]<Code kCode> {
     launch(run_stats<kCode>, grid, stream, a);
     return true;

@@ -6,7 +6,7 @@
 
 namespace ulp::cuda {
 
-inline constexpr uint32_t kSumThreads = SliceCourse::kThreads;
+inline constexpr uint32_t kSumThreads = SliceSpread::kThreads;
 // Values that a thread sums: two per channel. In the combining steps each has a warp.
 inline constexpr uint32_t kSums = 2 * kGroup;
 static_assert(kSumThreads == 32 * kSums);
@@ -22,7 +22,7 @@ struct ChannelOutput {
 };
 
 struct SumArgs {
-  SliceCourse course;
+  SliceSpread spread;
   uint32_t ticket;
   const StepState* state;
   const uint8_t *dout, *mask, *x;  // mask: the activation's output
@@ -62,11 +62,11 @@ __device__ inline uint32_t count_up(uint32_t* at, uint32_t more) {
 
 // Sums over lanes that are multiples of the width apart; the first lanes get the result.
 template <typename T>
-__device__ inline T join_lanes(T mine, uint32_t lane, const SliceCourse& course) {
-  for (uint32_t lanes = course.by_width(32); lanes > 1;) {
+__device__ inline T reduce_lanes(T mine, uint32_t lane, const SliceSpread& spread) {
+  for (uint32_t lanes = spread.by_width(32); lanes > 1;) {
     const uint32_t half = (lanes + 1) / 2;
-    const T other = __shfl_down_sync(0xFFFFFFFFu, mine, half * course.width);
-    if (lane + half * course.width < lanes * course.width) mine += other;
+    const T other = __shfl_down_sync(0xFFFFFFFFu, mine, half * spread.width);
+    if (lane + half * spread.width < lanes * spread.width) mine += other;
     lanes = half;
   }
   return mine;
@@ -74,9 +74,9 @@ __device__ inline T join_lanes(T mine, uint32_t lane, const SliceCourse& course)
 
 // Combines the sums of a block's threads into a row of partial results. `shared` has room for the
 // sums of all threads.
-__device__ inline void join_threads(const SumArgs& a, float* shared, const float (&first)[8],
-                                    const float (&second)[8]) {
-  const SliceCourse& course = a.course;
+__device__ inline void reduce_threads(const SumArgs& a, float* shared, const float (&first)[8],
+                                      const float (&second)[8]) {
+  const SliceSpread& spread = a.spread;
 #pragma unroll
   for (uint32_t i = 0; i < kGroup; ++i) {
     shared[i * kSumThreads + threadIdx.x] = first[i];
@@ -84,7 +84,7 @@ __device__ inline void join_threads(const SumArgs& a, float* shared, const float
   }
   __syncthreads();
   const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const uint32_t span = course.by_width(32) * course.width, end = course.slots * course.width;
+  const uint32_t span = spread.by_width(32) * spread.width, end = spread.slots * spread.width;
   const float* from = shared + warp * kSumThreads;
   float mine = 0;
   constexpr uint32_t kAtOnce = 8;
@@ -94,34 +94,34 @@ __device__ inline void join_threads(const SumArgs& a, float* shared, const float
     for (uint32_t u = 0; u < kAtOnce; ++u) x[u] = at + u * span < end ? from[at + u * span] : 0.0f;
     mine += ((x[0] + x[1]) + (x[2] + x[3])) + ((x[4] + x[5]) + (x[6] + x[7]));
   }
-  mine = join_lanes(mine, lane, course);
-  const uint32_t row = course.by_slices(blockIdx.x), slice = blockIdx.x - row * course.slices;
-  if (lane < course.width)
-    a.partial[((uint64_t{slice} * course.rows + row) * kSums + warp) * course.width + lane] = mine;
+  mine = reduce_lanes(mine, lane, spread);
+  const uint32_t row = spread.by_slices(blockIdx.x), slice = blockIdx.x - row * spread.slices;
+  if (lane < spread.width)
+    a.partial[((uint64_t{slice} * spread.rows + row) * kSums + warp) * spread.width + lane] = mine;
 }
 
 // Combines the rows of a slice. The block's first threads get the two values of their channel.
 // `shared` as above; pivots: of the slice's channels; variance: of the thread's own channel.
 template <bool kMoments>
-__device__ inline void join_rows(const SumArgs& a, float* shared, const float* pivots, float variance,
-                                 float (&made)[2]) {
-  __shared__ double totals[kSums * SliceCourse::kWidest];
-  const SliceCourse& course = a.course;
-  const uint32_t slice = blockIdx.x - course.by_slices(blockIdx.x) * course.slices;
-  const uint32_t wide = course.width * kGroup;
+__device__ inline void reduce_rows(const SumArgs& a, float* shared, const float* pivots, float variance,
+                                   float (&made)[2]) {
+  __shared__ double totals[kSums * SliceSpread::kWidest];
+  const SliceSpread& spread = a.spread;
+  const uint32_t slice = blockIdx.x - spread.by_slices(blockIdx.x) * spread.slices;
+  const uint32_t wide = spread.width * kGroup;
   // A thread takes four neighbouring columns and every `parts`-th row.
-  const uint32_t columns = kSums / 4 * course.width, parts = course.by_width(kSumThreads / (kSums / 4)),
-                 part = course.by_width(threadIdx.x / (kSums / 4));
-  const float4* from = reinterpret_cast<const float4*>(a.partial) + uint64_t{slice} * course.rows * columns +
+  const uint32_t columns = kSums / 4 * spread.width, parts = spread.by_width(kSumThreads / (kSums / 4)),
+                 part = spread.by_width(threadIdx.x / (kSums / 4));
+  const float4* from = reinterpret_cast<const float4*>(a.partial) + uint64_t{slice} * spread.rows * columns +
                        (threadIdx.x - part * columns);
   float4 sum = make_float4(0, 0, 0, 0);
   constexpr uint32_t kAtOnce = 9;
-  for (uint32_t row = part < parts ? part : course.rows; row < course.rows; row += kAtOnce * parts) {
+  for (uint32_t row = part < parts ? part : spread.rows; row < spread.rows; row += kAtOnce * parts) {
     float4 some[kAtOnce];
 #pragma unroll
     for (uint32_t u = 0; u < kAtOnce; ++u) {
       const uint32_t r = row + u * parts;
-      some[u] = r < course.rows ? load_fresh(from + uint64_t{r} * columns) : make_float4(0, 0, 0, 0);
+      some[u] = r < spread.rows ? load_fresh(from + uint64_t{r} * columns) : make_float4(0, 0, 0, 0);
     }
 #pragma unroll
     for (uint32_t u = 0; u < kAtOnce; ++u) {
@@ -134,17 +134,17 @@ __device__ inline void join_rows(const SumArgs& a, float* shared, const float* p
   reinterpret_cast<float4*>(shared)[threadIdx.x] = sum;
   __syncthreads();
   const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const uint32_t lanes = course.by_width(32), place = course.by_width(lane),
-                 side = lane - place * course.width;
+  const uint32_t lanes = spread.by_width(32), place = spread.by_width(lane),
+                 side = lane - place * spread.width;
   double mine = 0;
   for (uint32_t k = place < lanes ? place : parts; k < parts; k += lanes)
-    mine += static_cast<double>(shared[(k * kSums + warp) * course.width + side]);
-  mine = join_lanes(mine, lane, course);
-  if (lane < course.width) totals[warp * SliceCourse::kWidest + lane] = mine;
+    mine += static_cast<double>(shared[(k * kSums + warp) * spread.width + side]);
+  mine = reduce_lanes(mine, lane, spread);
+  if (lane < spread.width) totals[warp * SliceSpread::kWidest + lane] = mine;
   __syncthreads();
   if (threadIdx.x >= wide) return;
-  const uint32_t at = threadIdx.x % kGroup * SliceCourse::kWidest + threadIdx.x / kGroup;
-  const double first = totals[at], second = totals[kGroup * SliceCourse::kWidest + at], lift = a.lift;
+  const uint32_t at = threadIdx.x % kGroup * SliceSpread::kWidest + threadIdx.x / kGroup;
+  const double first = totals[at], second = totals[kGroup * SliceSpread::kWidest + at], lift = a.lift;
   double number[2];
   if constexpr (kMoments) {
     const double mean = first * a.share, about = second - first * mean;
@@ -207,12 +207,12 @@ constexpr int sums_at_once() {
 template <Code kCode>
 __device__ inline void choose_pivots(const SumArgs& a, uint32_t side, float* pivots) {
   constexpr uint32_t kSome = 4;
-  const SliceCourse& course = a.course;
+  const SliceSpread& spread = a.spread;
   Packed<kCode> raw[kSome];
 #pragma unroll
   for (uint32_t k = 0; k < kSome; ++k) {
-    const uint32_t pixel = course.pixels / (2 * kSome) * (2 * k + 1);
-    raw[k] = load_packed<kCode>(a.x, pixel * course.period + side);
+    const uint32_t pixel = spread.pixels / (2 * kSome) * (2 * k + 1);
+    raw[k] = load_packed<kCode>(a.x, pixel * spread.period + side);
   }
   float sum[8] = {};
 #pragma unroll
@@ -245,14 +245,14 @@ inline bool take_outputs(const FusedCall& call, SumArgs& a) {
 // Fills in the kernel's arguments. False if these kernels do not support the call.
 inline bool take_stats(const FusedCall& call, SumArgs& a) {
   if (code_of(call.leaf[0]) == Code::none || !take_outputs(call, a) ||
-      !a.course.take(call.elements, call.channels))
+      !a.spread.take(call.elements, call.channels))
     return false;
   a.x = call.leaf[0].view.stored.codes;
   a.x_codec = call.leaf[0].view.stored.codec;
   a.x_reading = reading_of(a.x_codec);
   a.lift = lift_of(a.x_codec);
   a.drop = 1 / a.lift;
-  a.share = 1.0 / a.course.pixels;
+  a.share = 1.0 / a.spread.pixels;
   return true;
 }
 
@@ -262,7 +262,7 @@ bool take_norm_sums(const FusedCall& call, SumArgs& a) {
   const Leaf &dout = call.leaf[0], &mask = call.leaf[kMasked ? 1 : 0], &x = call.leaf[kMasked ? 2 : 1];
   const Code grad = code_of(dout);
   if (!take_outputs(call, a) || !plain_channels(call.view[0]) || !plain_channels(call.view[1]) ||
-      !a.course.take(call.elements, call.channels))
+      !a.spread.take(call.elements, call.channels))
     return false;
   if (kMasked) {
     const Rounder& rounder = call.stage[0].rounder;

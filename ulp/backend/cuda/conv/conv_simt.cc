@@ -41,7 +41,7 @@ constexpr Candidate kCandidates[] = {
     {ConvSimtTile::wide, 1, 8, 2}, {ConvSimtTile::narrow, 0.52, 4, 4}, {ConvSimtTile::slim, 0.34, 4, 5}};
 // In the same unit: starting and ending a block; the split-K reduction kernel; and the bytes that
 // it and the writers of pieces move per unit.
-constexpr double kBlock = 3, kJoin = 5, kJoinedBytes = 2e6;
+constexpr double kBlock = 3, kReduce = 5, kReduceBytes = 2e6;
 
 struct Amount {
   uint64_t tiles = 0;  // of all parts
@@ -65,9 +65,10 @@ double cost(const Candidate& candidate, const Amount& amount, uint32_t pieces, u
   // Not shorter than the largest part.
   const double longest = (static_cast<double>(amount.most) / pieces + kBlock) * candidate.chunk *
                          std::min<double>(static_cast<double>(blocks), candidate.resident);
-  const double joined =
-      pieces == 1 ? 0 : kJoin + (2.0 * pieces + 1) * static_cast<double>(amount.elements) * 4 / kJoinedBytes;
-  return std::max(time, longest) + joined;
+  const double reduce_time =
+      pieces == 1 ? 0
+                  : kReduce + (2.0 * pieces + 1) * static_cast<double>(amount.elements) * 4 / kReduceBytes;
+  return std::max(time, longest) + reduce_time;
 }
 
 // `amount_of` tells the amount of work with a tile.
@@ -160,8 +161,8 @@ class ConvSimtTask : public Task {
     }
     call_.tiling = choose_tiling(call_, conv_simt_processors(), problem.plan.options.workspace);
     complete(call_);
-    joined_ = call_.tiling.pieces > 1 || !result_.direct();
-    if (joined_) {
+    reduces_ = call_.tiling.pieces > 1 || !result_.direct();
+    if (reduces_) {
       // Groups of eight are read, even if the last one is incomplete.
       Workspace book;
       parts_ = book.book(call_.tiling.pieces * elements() + kGroup);
@@ -174,7 +175,7 @@ class ConvSimtTask : public Task {
   void run(const RunContext& context) override {
     Call call = call_;
     call.images = context.as<const float>(a_.id());
-    call.out = joined_ ? floats(context, parts_) : context.as<float>(result_.id());
+    call.out = reduces_ ? floats(context, parts_) : context.as<float>(result_.id());
     if constexpr (kWeights) {
       call.grad = context.as<const float>(b_.id());
       run_conv_simt_wgrad(call, context.stream);
@@ -182,9 +183,9 @@ class ConvSimtTask : public Task {
       call.weight = context.as<const float>(b_.id());
       run_conv_simt(call, context.stream);
     }
-    if (joined_) {
-      add_parts({call.out, call.tiling.pieces, elements(), result_.view(context), context.state},
-                context.stream);
+    if (reduces_) {
+      add_split_k({call.out, call.tiling.pieces, elements(), result_.view(context), context.state},
+                  context.stream);
     }
   }
 
@@ -196,7 +197,7 @@ class ConvSimtTask : public Task {
   Operand a_, b_;
   Result result_;
   Call call_;  // without addresses
-  bool joined_ = false;
+  bool reduces_ = false;
   size_t parts_ = 0;
   std::string note_;
 };

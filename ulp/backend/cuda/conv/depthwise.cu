@@ -20,8 +20,8 @@ constexpr int columns_of() {
 // Adds a row of the image to the sums of Count output rows; it meets the i-th with kernel row First
 // - Step * i.
 template <int V, int B, int S, int First, int Count, int Step, int Slots>
-__device__ inline void add_row(const ConvExtents32& d, const StoredView& x, const Lens& lens, uint64_t image,
-                               int row, int column, const float (&taps)[9][V],
+__device__ inline void add_row(const ConvExtents32& d, const StoredView& x, const VectorDecoder& decoder,
+                               uint64_t image, int row, int column, const float (&taps)[9][V],
                                float (&sums)[Slots][strip_of<V, B, S>()][V]) {
   static_assert(Count <= Slots);
   constexpr int kColumns = columns_of<V, B, S>();
@@ -32,7 +32,7 @@ __device__ inline void add_row(const ConvExtents32& d, const StoredView& x, cons
   for (int j = 0; j < kColumns; ++j) {
     if (static_cast<uint32_t>(column + j) >= d.w) continue;
     float pixel[V];
-    decode_vector<V, B>(x, lens, codes.first + static_cast<uint32_t>(j) * d.c, codes.raw[j], pixel);
+    decode_vector<V, B>(x, decoder, codes.first + static_cast<uint32_t>(j) * d.c, codes.raw[j], pixel);
 #pragma unroll
     for (int i = 0; i < Count; ++i) {
 #pragma unroll
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   __shared__ float table[kThreads];
   constexpr int kStrip = strip_of<V, B, S>();
   const Place place(cut, blockIdx.x);
-  const Lens lens = make_lens(x, table);
+  const VectorDecoder decoder = make_vector_decoder(x, table);
   load_taps<V>(d, cut, place.chunk, state, weight, bias, turned, shared);
   RangeCount seen;
   if (place.works) {
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kThreads, 2)
         const int first = static_cast<int>(unit.first_row), end = static_cast<int>(unit.end_row);
 #pragma unroll 1
         for (int row = first - 1; row <= end; ++row) {
-          add_row<V, B, S, 2, 3, 1>(d, x, lens, image, row, column, taps, sums);
+          add_row<V, B, S, 2, 3, 1>(d, x, decoder, image, row, column, taps, sums);
           if (row > first) write(static_cast<uint32_t>(row - 1), sums[0]);
           move_row<V>(sums[0], sums[1]);
           move_row<V>(sums[1], sums[2]);
@@ -105,14 +105,14 @@ __global__ void __launch_bounds__(kThreads, 2)
       } else {
         float sums[2][kStrip][V];  // of an output row and the next
         clear_row<V>(sums[0]);
-        add_row<V, B, S, 0, 1, 0>(d, x, lens, image, static_cast<int>(unit.first_row) * S - 1, column, taps,
-                                  sums);
+        add_row<V, B, S, 0, 1, 0>(d, x, decoder, image, static_cast<int>(unit.first_row) * S - 1, column,
+                                  taps, sums);
 #pragma unroll 1
         for (uint32_t oy = unit.first_row; oy < unit.end_row; ++oy) {
           clear_row<V>(sums[1]);
           const int row = static_cast<int>(oy) * S;
-          add_row<V, B, S, 1, 1, 0>(d, x, lens, image, row, column, taps, sums);
-          add_row<V, B, S, 2, 2, 2>(d, x, lens, image, row + 1, column, taps, sums);
+          add_row<V, B, S, 1, 1, 0>(d, x, decoder, image, row, column, taps, sums);
+          add_row<V, B, S, 2, 2, 2>(d, x, decoder, image, row + 1, column, taps, sums);
           write(oy, sums[0]);
           move_row<V>(sums[0], sums[1]);
         }
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   __shared__ float table[kThreads];
   constexpr int kStrip = spread_strip(V);
   const Place place(cut, blockIdx.x);
-  const Lens lens = make_lens(dout, table);
+  const VectorDecoder decoder = make_vector_decoder(dout, table);
   load_taps<V>(d, cut, place.chunk, state, weight, ReadView{}, false, shared);
   RangeCount seen;
   if (place.works) {
@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(kThreads, 2)
           for (int j = 0; j <= kStrip; ++j) {
             if (column + j >= d.out_w) continue;
             float pixel[V];
-            decode_vector<V, B>(dout, lens, codes.first + static_cast<uint32_t>(j) * d.c, codes.raw[j],
+            decode_vector<V, B>(dout, decoder, codes.first + static_cast<uint32_t>(j) * d.c, codes.raw[j],
                                 pixel);
 #pragma unroll
             for (int ky = 0; ky < 3; ++ky) {
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(kThreads)
   ULP_SHARED(float, shared);
   __shared__ float table[kThreads];
   const Place place(cut, blockIdx.x);
-  const Lens lens = make_lens(x, table);
+  const VectorDecoder decoder = make_vector_decoder(x, table);
   load_taps<V>(d, cut, place.chunk, state, weight, bias, false, shared);
   RangeCount seen;
   if (place.works) {
@@ -215,7 +215,8 @@ __global__ void __launch_bounds__(kThreads)
         for (uint32_t kx = 0; kx < d.kernel_w; ++kx) {
           if (!meets(spread, ox, kx, d.stride_w, d.padding_w, d.w, ix)) continue;
           float pixel[V];
-          load_vector<V>(x, lens, ((uint64_t{image} * d.h + iy) * d.w + ix) * d.c + place.vector * V, pixel);
+          load_vector<V>(x, decoder, ((uint64_t{image} * d.h + iy) * d.w + ix) * d.c + place.vector * V,
+                         pixel);
           const float* tap = own + (ky * d.kernel_w + kx) * channels;
 #pragma unroll
           for (int v = 0; v < V; ++v) sums[v] = fmaf(pixel[v], tap[v], sums[v]);

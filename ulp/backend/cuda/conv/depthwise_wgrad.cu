@@ -15,14 +15,14 @@ constexpr int strip() {
 
 // A strip's gradients in an output row; 0 outside.
 template <int V, int B, int N>
-__device__ inline void load_row(const ConvExtents32& d, const StoredView& dout, const Lens& lens,
+__device__ inline void load_row(const ConvExtents32& d, const StoredView& dout, const VectorDecoder& decoder,
                                 uint64_t row, uint32_t column, float (&to)[N][V]) {
   Row<V, B, N> codes;
   codes.fetch_from(dout.codes, row, static_cast<int>(column), d.out_w, d.c);
 #pragma unroll
   for (int o = 0; o < N; ++o) {
     if (column + o >= d.out_w) continue;
-    decode_vector<V, B>(dout, lens, codes.first + static_cast<uint32_t>(o) * d.c, codes.raw[o], to[o]);
+    decode_vector<V, B>(dout, decoder, codes.first + static_cast<uint32_t>(o) * d.c, codes.raw[o], to[o]);
   }
 }
 
@@ -30,7 +30,7 @@ __device__ inline void load_row(const ConvExtents32& d, const StoredView& dout, 
 // First - Step * i. Not `Whole`: only rows whose bit of `live` is set, and only columns that exist;
 // the others are skipped, because zero times infinity would be NaN.
 template <bool Whole, int V, int B, int S, int First, int Count, int Step, int Slots>
-__device__ inline void add_products(const ConvExtents32& d, const StoredView& x, const Lens& lens,
+__device__ inline void add_products(const ConvExtents32& d, const StoredView& x, const VectorDecoder& decoder,
                                     const Row<V, B, (strip<V, S>() - 1) * S + 3>& codes, int column,
                                     uint32_t live, uint32_t there,
                                     const float (&gradients)[Slots][strip<V, S>()][V], float (&sums)[9][V]) {
@@ -38,7 +38,7 @@ __device__ inline void add_products(const ConvExtents32& d, const StoredView& x,
   for (int j = 0; j < (strip<V, S>() - 1) * S + 3; ++j) {
     if (static_cast<uint32_t>(column + j) >= d.w) continue;
     float pixel[V];
-    decode_vector<V, B>(x, lens, codes.first + static_cast<uint32_t>(j) * d.c, codes.raw[j], pixel);
+    decode_vector<V, B>(x, decoder, codes.first + static_cast<uint32_t>(j) * d.c, codes.raw[j], pixel);
 #pragma unroll
     for (int i = 0; i < Count; ++i) {
       if (!Whole && (live >> i & 1) == 0) continue;
@@ -65,7 +65,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   __shared__ float table[kThreads], dout_table[kThreads];
   constexpr int kStrip = strip<V, S>(), kRows = S == 1 ? 3 : 2;
   const Place place(cut, blockIdx.x);
-  const Lens lens = make_lens(x, table), dout_lens = make_lens(dout, dout_table);
+  const VectorDecoder decoder = make_vector_decoder(x, table),
+                      dout_decoder = make_vector_decoder(dout, dout_table);
   __syncthreads();
   const uint32_t channels = cut.lanes * V;
   if (place.works) {
@@ -82,11 +83,11 @@ __global__ void __launch_bounds__(kThreads, 2)
       const auto load = [&](int oy, float(&to)[kStrip][V]) {
         const uint64_t at = image_out + static_cast<uint64_t>(oy) * d.out_w * d.c;
         if (dout.bits == 8) {
-          load_row<V, 1>(d, dout, dout_lens, at, column_out, to);
+          load_row<V, 1>(d, dout, dout_decoder, at, column_out, to);
         } else if (dout.bits == 16) {
-          load_row<V, 2>(d, dout, dout_lens, at, column_out, to);
+          load_row<V, 2>(d, dout, dout_decoder, at, column_out, to);
         } else {
-          load_row<V, 4>(d, dout, dout_lens, at, column_out, to);
+          load_row<V, 4>(d, dout, dout_decoder, at, column_out, to);
         }
       };
       Row<V, B, (strip<V, S>() - 1) * S + 3> codes;
@@ -105,9 +106,9 @@ __global__ void __launch_bounds__(kThreads, 2)
           const uint32_t live =
               (row > first ? 1u : 0u) | (row >= first && row < end ? 2u : 0u) | (row + 1 < end ? 4u : 0u);
           if (inside && live == 7 && there == kStrip) {
-            add_products<true, V, B, S, 2, 3, 1>(d, x, lens, codes, column, live, there, gradients, sums);
+            add_products<true, V, B, S, 2, 3, 1>(d, x, decoder, codes, column, live, there, gradients, sums);
           } else if (inside) {
-            add_products<false, V, B, S, 2, 3, 1>(d, x, lens, codes, column, live, there, gradients, sums);
+            add_products<false, V, B, S, 2, 3, 1>(d, x, decoder, codes, column, live, there, gradients, sums);
           }
           move_row<V>(gradients[0], gradients[1]);
           move_row<V>(gradients[1], gradients[2]);
@@ -115,7 +116,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       } else {
         load(first, gradients[0]);
         if (fetch_row(first * S - 1)) {
-          add_products<false, V, B, S, 0, 1, 0>(d, x, lens, codes, column, 1, there, gradients, sums);
+          add_products<false, V, B, S, 0, 1, 0>(d, x, decoder, codes, column, 1, there, gradients, sums);
         }
 #pragma unroll 1
         for (int oy = first; oy < end; ++oy) {
@@ -124,16 +125,18 @@ __global__ void __launch_bounds__(kThreads, 2)
           const bool more = oy + 1 < end;
           if (more) load(oy + 1, gradients[1]);
           if (there == kStrip) {
-            add_products<true, V, B, S, 1, 1, 0>(d, x, lens, codes, column, 1, there, gradients, sums);
+            add_products<true, V, B, S, 1, 1, 0>(d, x, decoder, codes, column, 1, there, gradients, sums);
           } else {
-            add_products<false, V, B, S, 1, 1, 0>(d, x, lens, codes, column, 1, there, gradients, sums);
+            add_products<false, V, B, S, 1, 1, 0>(d, x, decoder, codes, column, 1, there, gradients, sums);
           }
           if (fetch_row(oy * S + 1)) {
             const uint32_t live = more ? 3 : 1;
             if (more && there == kStrip) {
-              add_products<true, V, B, S, 2, 2, 2>(d, x, lens, codes, column, live, there, gradients, sums);
+              add_products<true, V, B, S, 2, 2, 2>(d, x, decoder, codes, column, live, there, gradients,
+                                                   sums);
             } else {
-              add_products<false, V, B, S, 2, 2, 2>(d, x, lens, codes, column, live, there, gradients, sums);
+              add_products<false, V, B, S, 2, 2, 2>(d, x, decoder, codes, column, live, there, gradients,
+                                                    sums);
             }
           }
           move_row<V>(gradients[0], gradients[1]);
@@ -165,7 +168,8 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ float table[kThreads], dout_table[kThreads];
   const uint32_t taps = d.taps(), tap = blockIdx.x % taps, block = blockIdx.x / taps;
   const Place place(cut, block);
-  const Lens lens = make_lens(x, table), dout_lens = make_lens(dout, dout_table);
+  const VectorDecoder decoder = make_vector_decoder(x, table),
+                      dout_decoder = make_vector_decoder(dout, dout_table);
   __syncthreads();
   const uint32_t channels = cut.lanes * V;
   if (place.works) {
@@ -176,8 +180,8 @@ __global__ void __launch_bounds__(kThreads)
       if (!meets(false, oy, tap / d.kernel_w, d.stride_h, d.padding_h, d.h, iy)) continue;
       if (!meets(false, ox, tap % d.kernel_w, d.stride_w, d.padding_w, d.w, ix)) continue;
       float pixel[V], gradient[V];
-      load_vector<V>(x, lens, ((uint64_t{image} * d.h + iy) * d.w + ix) * d.c + place.vector * V, pixel);
-      load_vector<V>(dout, dout_lens, uint64_t{u} * d.c + place.vector * V, gradient);
+      load_vector<V>(x, decoder, ((uint64_t{image} * d.h + iy) * d.w + ix) * d.c + place.vector * V, pixel);
+      load_vector<V>(dout, dout_decoder, uint64_t{u} * d.c + place.vector * V, gradient);
 #pragma unroll
       for (int v = 0; v < V; ++v) sums[v] = fmaf(pixel[v], gradient[v], sums[v]);
     }
@@ -196,7 +200,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // One warp per weight: its lanes take blocks in turn and combine in a fixed order.
-__global__ void join_blocks(uint32_t c, uint32_t taps, uint32_t blocks, const double* partials, float* out) {
+__global__ void reduce_blocks(uint32_t c, uint32_t taps, uint32_t blocks, const double* partials,
+                              float* out) {
   const uint32_t lane = threadIdx.x % 32, weights = c * taps;
   for (uint32_t i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; i < weights;
        i += gridDim.x * (blockDim.x / 32)) {
@@ -246,7 +251,7 @@ void depthwise_grad_weight(const ConvExtents32& conv, const StoredView& x, const
              conv, cut, x, dout, partials);
     });
   }
-  launch(join_blocks, {blocks_for(uint64_t{conv.c} * taps * 32), kThreads}, stream, conv.c, taps, blocks,
+  launch(reduce_blocks, {blocks_for(uint64_t{conv.c} * taps * 32), kThreads}, stream, conv.c, taps, blocks,
          static_cast<const double*>(partials), dweight);
 }
 

@@ -206,8 +206,8 @@ class PointGradTask : public Task {
     call.grad = context.bytes(grad_.id());
     call.parts = floats(context, parts_);
     run_point_grad(call, context.stream);
-    add_parts({call.parts, call.tiling.pieces, elements(), result_.view(context), context.state},
-              context.stream);
+    add_split_k({call.parts, call.tiling.pieces, elements(), result_.view(context), context.state},
+                context.stream);
   }
 
   std::string note() const override { return note_; }
@@ -243,14 +243,14 @@ std::optional<PointTiling> make_point_tiling(uint32_t pixels, uint32_t in_c, uin
   tiling.steps = (in_c + kPointStep - 1) / kPointStep;
   tiling.groups = std::min(tiling.chunks, 4u);
   // With `blocks` blocks per multiprocessor, which has registers for kPointThreads threads.
-  const auto fits = [&](uint32_t size, bool resident, uint32_t blocks, uint32_t stages) {
+  const auto fits = [&](uint32_t size, bool stationary, uint32_t blocks, uint32_t stages) {
     if (size * tiling.groups * blocks > kPointThreads || (tile != 0 && size != tile)) return false;
     const size_t room = std::min(kPointShared, kProcessorShared / blocks - kReserved);
     const size_t stage = size_t{size} * in_c * in_bytes, made = size_t{size} * out_c * out_bytes;
-    const size_t beside = made + (resident ? size_t{tiling.image_words()} * sizeof(uint32_t) : 0);
+    const size_t beside = made + (stationary ? size_t{tiling.image_words()} * sizeof(uint32_t) : 0);
     if (beside + stages * stage > room) return false;
     tiling.pixels = size;
-    tiling.resident = resident;
+    tiling.stationary = stationary;
     tiling.stages = static_cast<uint32_t>(std::min<size_t>((room - beside) / stage, kMostStages));
     tiling.shared = beside + tiling.stages * stage;
     tiling.tiles = (pixels + size - 1) / size;
@@ -265,15 +265,15 @@ std::optional<PointTiling> make_point_tiling(uint32_t pixels, uint32_t in_c, uin
   const auto few = [&](uint32_t size) {
     return tile == 0 && size > kSizes[2] && 2 * uint64_t{(pixels + size - 1) / size} < processors;
   };
-  for (const bool resident : {true, false}) {
+  for (const bool stationary : {true, false}) {
     for (const uint32_t size : kSizes) {
       if (few(size)) continue;
       for (uint32_t blocks = 4; blocks > 1; --blocks) {
-        if (fits(size, resident, blocks, 3)) return tiling;
+        if (fits(size, stationary, blocks, 3)) return tiling;
       }
     }
     for (const uint32_t size : kSizes) {
-      if (!few(size) && fits(size, resident, 1, 2)) return tiling;
+      if (!few(size) && fits(size, stationary, 1, 2)) return tiling;
     }
   }
   return std::nullopt;

@@ -120,7 +120,7 @@ __device__ inline void encode_point_sums(const Rounder& rounder, const PointSums
   }
 }
 
-template <int kInBytes, int kOutBytes, bool kResident>
+template <int kInBytes, int kOutBytes, bool kStationary>
 __global__ void __launch_bounds__(kPointThreads) point_kernel(ULP_TABLE(PointCall) call) {
   ULP_SHARED(uint8_t, memory);
   const PointTiling& tiling = call.tiling;
@@ -128,9 +128,9 @@ __global__ void __launch_bounds__(kPointThreads) point_kernel(ULP_TABLE(PointCal
   const uint32_t pixels = tiling.pixels, in_bytes = pixels * in_row, out_bytes = pixels * out_row;
   const uint32_t stages = tiling.stages, steps = tiling.steps;
   // Layout of shared memory: weights, input tiles, the tile of results.
-  uint8_t* const ring = memory + (kResident ? 4 * tiling.image_words() : 0);
+  uint8_t* const ring = memory + (kStationary ? 4 * tiling.image_words() : 0);
   uint8_t* const made = ring + stages * in_bytes;
-  if constexpr (kResident) {
+  if constexpr (kStationary) {
     const uint32_t bytes = 4 * tiling.image_words();
     copy_tile(memory, reinterpret_cast<const uint8_t*>(call.image), bytes, bytes);
   }
@@ -158,15 +158,15 @@ __global__ void __launch_bounds__(kPointThreads) point_kernel(ULP_TABLE(PointCal
 
     for (uint32_t chunk = threadIdx.x / pixels; chunk < tiling.chunks; chunk += tiling.groups) {
       PointSums sums = {};
-      const uint4* const block =
-          (kResident ? reinterpret_cast<const uint4*>(memory) : reinterpret_cast<const uint4*>(call.image)) +
-          chunk * steps * (kPointBlock / 4) + lane;
+      const uint4* const block = (kStationary ? reinterpret_cast<const uint4*>(memory)
+                                              : reinterpret_cast<const uint4*>(call.image)) +
+                                 chunk * steps * (kPointBlock / 4) + lane;
       const auto add_step = [&](uint32_t step, uint32_t low_mask, uint32_t high_mask) {
         uint32_t b[4][4];
 #pragma unroll
         for (int pair = 0; pair < 4; ++pair) {
           const uint4* from = block + step * (kPointBlock / 4) + 32 * pair;
-          const uint4 four = kResident ? *from : __ldg(from);
+          const uint4 four = kStationary ? *from : __ldg(from);
           b[pair][0] = four.x;
           b[pair][1] = four.y;
           b[pair][2] = four.z;
@@ -239,22 +239,22 @@ __global__ void __launch_bounds__(kPointThreads) point_kernel(ULP_TABLE(PointCal
   if constexpr (kOutBytes != 4) report(seen, call.out.stats);
 }
 
-template <int kInBytes, int kOutBytes, bool kResident>
+template <int kInBytes, int kOutBytes, bool kStationary>
 void start(const PointCall& call, Stream stream) {
 #if defined(__CUDACC__)
   static const cudaError_t allowed =
-      cudaFuncSetAttribute(point_kernel<kInBytes, kOutBytes, kResident>,
+      cudaFuncSetAttribute(point_kernel<kInBytes, kOutBytes, kStationary>,
                            cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kPointShared));
   (void)allowed;
 #endif
-  launch(point_kernel<kInBytes, kOutBytes, kResident>,
+  launch(point_kernel<kInBytes, kOutBytes, kStationary>,
          {call.tiling.grid, call.tiling.threads(), call.tiling.shared}, stream, call);
 }
 
 template <int kInBytes, int kOutBytes>
 void start_weights(const PointCall& call, Stream stream) {
-  call.tiling.resident ? start<kInBytes, kOutBytes, true>(call, stream)
-                       : start<kInBytes, kOutBytes, false>(call, stream);
+  call.tiling.stationary ? start<kInBytes, kOutBytes, true>(call, stream)
+                         : start<kInBytes, kOutBytes, false>(call, stream);
 }
 
 template <int kInBytes>

@@ -43,7 +43,7 @@ struct PointTiling {
   uint32_t chunks = 1, steps = 1;  // of columns; of channels
   uint32_t groups = 1;             // of warps, each with its own columns
   uint32_t stages = 2;             // tiles in shared memory
-  bool resident = true;            // weights are in shared memory too
+  bool stationary = true;          // weights are in shared memory too
   uint32_t grid = 1;
   size_t shared = 0;
 

@@ -43,9 +43,9 @@ Rounder make_rounder(bool fp32, const QuickCodec& codec, Round mode, uint32_t nu
   made.vanishing = 2 * float_bits(power_of_two(spec.emin - spec.man - 1));
   made.even = EvenByAdder::of(codec.shift, codec.lowest);
   if (codec.short_out && codec.lift <= 0x1p126f) made.drop = 1 / codec.lift;
-  if (spec.sign_shift == 15 && spec.man == 7 && spec.emin == -126) made.unit = Rounder::Unit::bf16;
+  if (spec.sign_shift == 15 && spec.man == 7 && spec.emin == -126) made.native = Rounder::Native::bf16;
   if (spec.sign_shift == 15 && spec.man == 10 && spec.emin == -14 && spec.max_code <= 0x7BFFu) {
-    made.unit = Rounder::Unit::fp16;
+    made.native = Rounder::Native::fp16;
   }
   return made;
 }
@@ -122,11 +122,11 @@ Spread spread_rows(uint64_t elements, uint64_t channels) {
 size_t partial_floats(uint64_t elements, uint64_t channels) {
   const Spread spread = spread_rows(elements, channels);
   const uint64_t general = 3 * spread.rows * spread.period * kGroup;
-  SliceCourse course;
-  return course.take(elements, channels) ? std::max(general, course.partial_floats()) : general;
+  SliceSpread slices_spread;
+  return slices_spread.take(elements, channels) ? std::max(general, slices_spread.partial_floats()) : general;
 }
 
-bool SliceCourse::take(uint64_t elements, uint64_t channels) {
+bool SliceSpread::take(uint64_t elements, uint64_t channels) {
   // Wide enough that a pixel's part is a whole memory sector, narrow enough that there are few rows
   // of partial results.
   constexpr uint32_t kWidth = 8, kNarrow = 4;

@@ -56,7 +56,7 @@ struct Expression {
     if (many) text += "many";
     for (size_t i = 0; i < full_inputs(node); ++i) {
       if (i > 0 && !many) text += ",";
-      const TensorId in = problem.plan.root_of(node.in[i]);
+      const TensorId in = problem.plan.base_of(node.in[i]);
       const NodeId producer = problem.graph()[in].producer;
       if (std::find(problem.inlined.begin(), problem.inlined.end(), producer) != problem.inlined.end()) {
         walk(problem, producer);
@@ -292,7 +292,7 @@ class FusedTask : public Task {
 // else in two.
 class MergedTask : public Task {
  public:
-  MergedTask(FusedTask& first, FusedTask& second, JoinedLaunch launch)
+  MergedTask(FusedTask& first, FusedTask& second, GridLaunch launch)
       : Task(aligned_bytes(first.workspace()) + second.workspace()),
         first_(first),
         second_(second),
@@ -308,7 +308,7 @@ class MergedTask : public Task {
 
  private:
   FusedTask &first_, &second_;
-  JoinedLaunch launch_;
+  GridLaunch launch_;
 };
 
 // Several copies: those by groups in few launches, the others one by one.
@@ -318,7 +318,7 @@ class CopiesTask : public Task {
     convert_ = book_.book(1, kConvertSpace);
     for (const NodeId id : problem.roots) {
       const Node& node = problem.graph()[id];
-      One one{Input(problem, problem.plan.root_of(node.in[0]), true, book_),
+      One one{Input(problem, problem.plan.base_of(node.in[0]), true, book_),
               Result(problem, node, node.out[0]), 0};
       if (!one.result.in_groups() && !one.input.decoded) one.space = book_.book(one.input.operand.space());
       copies_.push_back(std::move(one));
@@ -374,7 +374,7 @@ std::unique_ptr<Task> make_merged(Task& first, Task& second) {
   auto* const reduction = dynamic_cast<FusedTask*>(&first);
   auto* const pass = dynamic_cast<FusedTask*>(&second);
   if (reduction == nullptr || pass == nullptr || !reduction->plain() || !pass->plain()) return nullptr;
-  const JoinedLaunch launch = find_joined(reduction->text(), pass->text());
+  const GridLaunch launch = find_grid_launch(reduction->text(), pass->text());
   if (launch == nullptr || !launch(reduction->form(), pass->form(), true, nullptr)) return nullptr;
   return std::make_unique<MergedTask>(*reduction, *pass, launch);
 }

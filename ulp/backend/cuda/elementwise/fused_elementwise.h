@@ -28,12 +28,12 @@ inline constexpr float kShortLimit = 0x1p104f;
 // path, rounding to nearest even in few steps.
 struct Rounder {
   // Whether the GPU has instructions for the format.
-  enum class Unit : uint8_t { none, bf16, fp16 };
+  enum class Native : uint8_t { none, bf16, fp16 };
 
   bool on = false;     // off: fp32
   bool quick = true;   // nearest even by the fast path
   bool exact = false;  // inputs are values of the format already: nothing is rounded
-  Unit unit = Unit::none;
+  Native native = Native::none;
   Round mode = Round::nearest_even;
   uint32_t number = 0;           // of the random words
   EncodeStats* stats = nullptr;  // null: not reported

@@ -153,8 +153,8 @@ __device__ inline void encode_special(const Rounder& rounder, float (&x)[8], uin
 }
 
 // Two values within the limit as two codes of 16 bits.
-__device__ inline uint32_t unit_codes(Rounder::Unit unit, float low, float high) {
-  return unit == Rounder::Unit::bf16 ? bf16_pair(low, high) : fp16_pair(low, high);
+__device__ inline uint32_t native_codes(Rounder::Native native, float low, float high) {
+  return native == Rounder::Native::bf16 ? bf16_pair(low, high) : fp16_pair(low, high);
 }
 
 // Rounds values in registers. kSettles: arithmetic may have produced NaN, which is then settled to
@@ -178,7 +178,7 @@ __device__ inline void round_quick(const Rounder& rounder, float (&x)[8], RangeC
     return;
   }
   count_quick(rounder, x, most, seen);
-  if (rounder.unit == Rounder::Unit::bf16 && !over) {
+  if (rounder.native == Rounder::Native::bf16 && !over) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const uint32_t two = bf16_pair(x[2 * i], x[2 * i + 1]);
@@ -233,10 +233,10 @@ __device__ inline void store_quick(const WriteView& view, const Rounder& rounder
     count_quick(rounder, x, most, seen);
   }
   uint8_t* at = view.stored.codes + group * view.stored.bits;
-  if (rounder.unit != Rounder::Unit::none && !over) {
+  if (rounder.native != Rounder::Native::none && !over) {
     *reinterpret_cast<uint4*>(at) =
-        make_uint4(unit_codes(rounder.unit, x[0], x[1]), unit_codes(rounder.unit, x[2], x[3]),
-                   unit_codes(rounder.unit, x[4], x[5]), unit_codes(rounder.unit, x[6], x[7]));
+        make_uint4(native_codes(rounder.native, x[0], x[1]), native_codes(rounder.native, x[2], x[3]),
+                   native_codes(rounder.native, x[4], x[5]), native_codes(rounder.native, x[6], x[7]));
     return;
   }
   if (exact && rounder.drop != 0) {

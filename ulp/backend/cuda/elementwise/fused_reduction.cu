@@ -168,7 +168,7 @@ __device__ inline float* partial_at(const Args& a, int value, uint64_t row, uint
 // The combined result of several threads or rows: a sum, or for moments the number of elements and
 // the sums of first and second powers of their distances from a nearby pivot. In double, where
 // nothing cancels that fp32 could hold.
-struct Joined {
+struct PartialSum {
   double count = 0, first = 0, second = 0;
 
   __device__ void add_moment(double n, double away, double squares) {
@@ -188,8 +188,8 @@ struct Joined {
 // Combines the threads of a block with the same channels; thread k * period + p has place p. Each
 // thread combines a run of them, and the runs are combined in order.
 template <typename Root, typename Args>
-__device__ inline void join_block(const Args& a, const float* shared) {
-  __shared__ Joined runs[kReductionThreads];
+__device__ inline void reduce_block(const Args& a, const float* shared) {
+  __shared__ PartialSum runs[kReductionThreads];
   const uint32_t places = static_cast<uint32_t>(a.period) * kGroup, slots = a.active * kGroup / places;
   const uint32_t parts = blockDim.x >= places ? blockDim.x / places : 1, run = (slots + parts - 1) / parts;
   const float* second = shared + a.active * kGroup;
@@ -197,9 +197,9 @@ __device__ inline void join_block(const Args& a, const float* shared) {
   for (uint32_t base = 0; base < places; base += blockDim.x) {
     const uint32_t e = base + threadIdx.x % (places < blockDim.x ? places : blockDim.x),
                    part = threadIdx.x / places;
-    Joined mine;
+    PartialSum mine;
     if (e < places && part < parts) {
-      const double pivot = Joined::pivot_of(shared[e]);
+      const double pivot = PartialSum::pivot_of(shared[e]);
       const uint32_t end = (part + 1) * run < slots ? (part + 1) * run : slots;
       for (uint32_t k = part * run; k < end; ++k) {
         const uint32_t at = k * places + e;
@@ -218,7 +218,7 @@ __device__ inline void join_block(const Args& a, const float* shared) {
     __syncthreads();
     if (e < places && part == 0) {
       for (uint32_t k = 1; k < parts; ++k) {
-        const Joined& next = runs[k * places + e];
+        const PartialSum& next = runs[k * places + e];
         mine.count += next.count;
         mine.first += next.first;
         mine.second += next.second;
@@ -226,7 +226,7 @@ __device__ inline void join_block(const Args& a, const float* shared) {
       if constexpr (Root::kMoments) {
         const bool any = mine.count > 0;
         *partial_at(a, 0, blockIdx.x, e) =
-            any ? static_cast<float>(mine.mean(Joined::pivot_of(shared[e]))) : 0.0f;
+            any ? static_cast<float>(mine.mean(PartialSum::pivot_of(shared[e]))) : 0.0f;
         *partial_at(a, 1, blockIdx.x, e) = any ? static_cast<float>(mine.squares()) : 0.0f;
         *partial_at(a, 2, blockIdx.x, e) = static_cast<float>(mine.count);
       } else {
@@ -279,7 +279,7 @@ __global__ void __launch_bounds__(kReductionThreads, kBlocksAtOnce)
       }
     }
     __syncthreads();
-    join_block<Root>(a, shared);
+    reduce_block<Root>(a, shared);
   } else if (works) {
     const uint64_t row = q / a.period, first = q % a.period * kGroup;
 #pragma unroll
@@ -292,7 +292,7 @@ __global__ void __launch_bounds__(kReductionThreads, kBlocksAtOnce)
   root.template report_inside<0>(a);
 }
 
-struct JoinArgs {
+struct ReduceArgs {
   const StepState* state;
   const float* partial;
   uint64_t rows, places, channels, elements;
@@ -300,15 +300,15 @@ struct JoinArgs {
 };
 
 // A combining block: rows are dealt to slices, channels lie side by side.
-constexpr uint32_t kSlices = 32, kLanes = 16, kJoinThreads = kSlices * kLanes;
+constexpr uint32_t kSlices = 32, kLanes = 16, kReduceThreads = kSlices * kLanes;
 
 // Combines the slices of a channel in order, in its first thread.
-__device__ inline Joined join_slices(const Joined& mine) {
-  __shared__ Joined slices[kSlices][kLanes];
+__device__ inline PartialSum reduce_slices(const PartialSum& mine) {
+  __shared__ PartialSum slices[kSlices][kLanes];
   const uint32_t slice = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
   slices[slice][lane] = mine;
   __syncthreads();
-  Joined total;
+  PartialSum total;
   for (uint32_t k = 0; k < kSlices && slice == 0; ++k) {
     total.count += slices[k][lane].count;
     total.first += slices[k][lane].first;
@@ -326,7 +326,7 @@ __device__ inline void write_channel(const WriteView& view, const StepState& sta
 
 // Calls function(index of a partial result) for a thread's share of a channel.
 template <typename Function>
-__device__ inline void for_partials(const JoinArgs& a, uint64_t c, const Function& function) {
+__device__ inline void for_partials(const ReduceArgs& a, uint64_t c, const Function& function) {
   if (c >= a.channels) return;
   for (uint64_t at = c; at < a.places; at += a.channels) {
 #pragma unroll 4
@@ -335,31 +335,31 @@ __device__ inline void for_partials(const JoinArgs& a, uint64_t c, const Functio
 }
 
 template <int kValues>
-__global__ void __launch_bounds__(kJoinThreads) join_sums(const __grid_constant__ JoinArgs a) {
+__global__ void __launch_bounds__(kReduceThreads) reduce_sums(const __grid_constant__ ReduceArgs a) {
   const uint64_t c = uint64_t{blockIdx.x} * kLanes + threadIdx.x % kLanes, size = a.rows * a.places;
-  Joined mine;
+  PartialSum mine;
   for_partials(a, c, [&](uint64_t i) {
     mine.first += static_cast<double>(a.partial[i]);
     if constexpr (kValues == 2) mine.second += static_cast<double>(a.partial[size + i]);
   });
-  const Joined total = join_slices(mine);
+  const PartialSum total = reduce_slices(mine);
   if (threadIdx.x >= kLanes || c >= a.channels) return;
   write_channel(a.out[0], *a.state, c, total.first);
   if constexpr (kValues == 2) write_channel(a.out[1], *a.state, c, total.second);
 }
 
-__global__ void __launch_bounds__(kJoinThreads) join_moments(const __grid_constant__ JoinArgs a) {
+__global__ void __launch_bounds__(kReduceThreads) reduce_moments(const __grid_constant__ ReduceArgs a) {
   const uint64_t c = uint64_t{blockIdx.x} * kLanes + threadIdx.x % kLanes, size = a.rows * a.places;
   const float *means = a.partial, *squares = a.partial + size, *counts = a.partial + 2 * size;
   // The first row has every place.
-  const double pivot = c < a.channels ? Joined::pivot_of(means[c]) : 0;
-  Joined mine;
+  const double pivot = c < a.channels ? PartialSum::pivot_of(means[c]) : 0;
+  PartialSum mine;
   // Without elements the mean is undefined.
   for_partials(a, c, [&](uint64_t i) {
     if (counts[i] > 0)
       mine.add_moment(counts[i], static_cast<double>(means[i]) - pivot, static_cast<double>(squares[i]));
   });
-  const Joined total = join_slices(mine);
+  const PartialSum total = reduce_slices(mine);
   if (threadIdx.x >= kLanes || c >= a.channels) return;
   write_channel(a.out[0], *a.state, c, total.mean(pivot));
   write_channel(a.out[1], *a.state, c, total.squares() / total.count);
@@ -373,18 +373,18 @@ void launch_rows(const FusedCall& call, Stream stream) {
   const size_t sums = size_t{spread.active} * kGroup * Root::kValues * sizeof(float);
   const size_t shared = sums > args.tile_bytes() ? sums : args.tile_bytes();
   launch(run_rows<Root, kWidth>, {spread.blocks, spread.block, shared}, stream, args);
-  const JoinArgs join{call.state,
-                      call.partial,
-                      spread.rows,
-                      spread.period * kGroup,
-                      call.channels,
-                      call.elements,
-                      {call.out[0], call.out[1]}};
-  const Grid grid{static_cast<uint32_t>((call.channels + kLanes - 1) / kLanes), kJoinThreads};
+  const ReduceArgs reduce{call.state,
+                          call.partial,
+                          spread.rows,
+                          spread.period * kGroup,
+                          call.channels,
+                          call.elements,
+                          {call.out[0], call.out[1]}};
+  const Grid grid{static_cast<uint32_t>((call.channels + kLanes - 1) / kLanes), kReduceThreads};
   if constexpr (Root::kMoments) {
-    launch(join_moments, grid, stream, join);
+    launch(reduce_moments, grid, stream, reduce);
   } else {
-    launch(join_sums<Root::kValues>, grid, stream, join);
+    launch(reduce_sums<Root::kValues>, grid, stream, reduce);
   }
 }
 

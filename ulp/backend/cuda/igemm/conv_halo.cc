@@ -6,7 +6,7 @@ namespace ulp::cuda {
 namespace {
 
 // Shared memory for each of two blocks on a multiprocessor.
-constexpr uint32_t kPaddedSharedOfTwo = 112 * 1024;
+constexpr uint32_t kHaloSharedOfTwo = 112 * 1024;
 
 uint32_t up(uint32_t x, uint32_t granule) { return (x + granule - 1) / granule * granule; }
 
@@ -34,18 +34,19 @@ uint32_t pitch_of(uint32_t in, uint32_t out, const Span& span) {
 // then stores them while others multiply, if there are enough of them.
 double cost(const IgemmShape& shape, Feed feed, const IgemmTiling& tiling, uint32_t processors) {
   constexpr double kBytes = 24;  // bytes per cycle from memory, per multiprocessor
-  const uint32_t columns = tiling.columns, pieces = tiling.padded.pieces,
+  const uint32_t columns = tiling.columns, pieces = tiling.halo.pieces,
                  tiles = tiling.row_tiles * tiling.column_tiles;
   const double steps = shape.taps() * tiling.channels / 16.0,
                elements = double{1} * pieces * kPiece * columns;
   const double piece = steps * std::max(16 + columns / 4, columns / 2), waits = 250 + 8.0 * columns;
-  const double pixels = double{1} * tiling.padded.pixels * tiling.channels * feed_bytes(feed),
+  const double pixels = double{1} * tiling.halo.pixels * tiling.channels * feed_bytes(feed),
                weights = double{1} * tiling.block_bytes(feed) * shape.taps();
   // Of a tile: products, instructions, memory traffic.
   const double takes = std::max(
       {pieces * piece, elements / 16 + pixels / 50, (pixels + elements * feed_bytes(feed)) / kBytes});
   const uint32_t each = (tiles + processors - 1) / processors,
-                 blocks = (tiling.grid + processors - 1) / processors, warpgroups = tiling.slabs == 2 ? 3 : 4;
+                 blocks = (tiling.grid + processors - 1) / processors,
+                 warpgroups = tiling.input_stages == 2 ? 3 : 4;
   const double turns = (each + blocks - 1) / blocks * ((pieces + warpgroups - 1) / warpgroups);
   return 1500 + blocks * (weights + pixels) / kBytes + std::max(each * takes, turns * (piece + waits)) +
          300.0 * each / blocks;
@@ -53,7 +54,7 @@ double cost(const IgemmShape& shape, Feed feed, const IgemmTiling& tiling, uint3
 
 }  // namespace
 
-bool make_padded(const IgemmShape& shape, Feed feed, uint32_t processors, IgemmTiling& tiling) {
+bool make_halo(const IgemmShape& shape, Feed feed, uint32_t processors, IgemmTiling& tiling) {
   const uint32_t c = shape.in_c, columns = tiling.columns;
   if (feed != Feed::bf16 && feed != Feed::bf16_from_8) return false;
   if (c != 16 && c != 32 && c != 64) return false;
@@ -61,48 +62,47 @@ bool make_padded(const IgemmShape& shape, Feed feed, uint32_t processors, IgemmT
   // A thread writes a quarter of the columns but at least one group of eight, or nothing.
   if (shape.out_c % std::max(columns / 4, 8u) != 0) return false;
   if (shape.stride_h != 1 || shape.stride_w != 1 || shape.taps() == 0) return false;
-  PaddedTiles& padded = tiling.padded;
-  if (padded.images == 0 || padded.rows == 0 || padded.rows > shape.out_h) return false;
-  if (padded.images > 1 && padded.rows != shape.out_h) return false;
+  HaloTiles& halo = tiling.halo;
+  if (halo.images == 0 || halo.rows == 0 || halo.rows > shape.out_h) return false;
+  if (halo.images > 1 && halo.rows != shape.out_h) return false;
 
   const Span rows = span_of(shape.row, shape.rows), across = span_of(shape.column, shape.columns);
   const uint32_t pitch = pitch_of(shape.in_w, shape.out_w, across),
-                 image =
-                     padded.images == 1 ? padded.rows + rows.extent : pitch_of(shape.in_h, shape.out_h, rows);
-  const uint64_t last_row = uint64_t{padded.images - 1} * image + padded.rows - 1;
+                 image = halo.images == 1 ? halo.rows + rows.extent : pitch_of(shape.in_h, shape.out_h, rows);
+  const uint64_t last_row = uint64_t{halo.images - 1} * image + halo.rows - 1;
   const uint64_t pixels = (last_row + rows.extent - 1) * pitch + shape.out_w + across.extent - 1;
-  if (pixels * c * 2 > kPaddedShared) return false;
-  padded.row = rows.lowest;
-  padded.column = across.lowest;
-  padded.pitch = pitch;
-  padded.image_pitch = image * pitch;
-  padded.pixels = static_cast<uint32_t>(pixels);
-  padded.pieces = static_cast<uint32_t>((last_row * pitch + shape.out_w + kPiece - 1) / kPiece);
-  const uint32_t bands = (shape.out_h + padded.rows - 1) / padded.rows;
-  padded.bands = Divisor::of(bands);
+  if (pixels * c * 2 > kHaloShared) return false;
+  halo.row = rows.lowest;
+  halo.column = across.lowest;
+  halo.pitch = pitch;
+  halo.image_pitch = image * pitch;
+  halo.pixels = static_cast<uint32_t>(pixels);
+  halo.pieces = static_cast<uint32_t>((last_row * pitch + shape.out_w + kPiece - 1) / kPiece);
+  const uint32_t bands = (shape.out_h + halo.rows - 1) / halo.rows;
+  halo.bands = Divisor::of(bands);
 
-  tiling.rows = padded.pieces * kPiece;
+  tiling.rows = halo.pieces * kPiece;
   tiling.channels = c;
   tiling.chunks = 1;
   tiling.column_tiles = (shape.out_c + columns - 1) / columns;
-  tiling.row_tiles = (shape.images + padded.images - 1) / padded.images * bands;
+  tiling.row_tiles = (shape.images + halo.images - 1) / halo.images * bands;
   tiling.stages = shape.taps();
-  tiling.resident = true;
-  tiling.slab_rows = padded.pixels;
-  const size_t weights = std::max<size_t>(size_t{shape.taps()} * tiling.block_bytes(feed), kPaddedSlack);
+  tiling.stationary = true;
+  tiling.input_rows = halo.pixels;
+  const size_t weights = std::max<size_t>(size_t{shape.taps()} * tiling.block_bytes(feed), kHaloSlack);
   for (const uint32_t blocks : {2u, 1u}) {
     if (blocks == 2 && columns == 64) continue;  // its sums need more registers
     const uint32_t most = std::max(processors * blocks / tiling.column_tiles, 1u),
                    each = std::min(tiling.row_tiles, most);
     tiling.grid = each * tiling.column_tiles;
-    tiling.slabs = tiling.row_tiles > each ? 2 : 1;
-    tiling.shared = up(tiling.slabs * padded_bytes(tiling), 128) + weights + 16;
-    if (tiling.shared <= (blocks == 2 ? kPaddedSharedOfTwo : kPaddedShared)) return true;
+    tiling.input_stages = tiling.row_tiles > each ? 2 : 1;
+    tiling.shared = up(tiling.input_stages * halo_bytes(tiling), 128) + weights + 16;
+    if (tiling.shared <= (blocks == 2 ? kHaloSharedOfTwo : kHaloShared)) return true;
   }
   return false;
 }
 
-std::optional<IgemmTiling> choose_padded(const IgemmShape& shape, Feed feed, uint32_t processors) {
+std::optional<IgemmTiling> choose_halo(const IgemmShape& shape, Feed feed, uint32_t processors) {
   // With few taps, pixels in shared memory are hardly reused. More columns would read them again.
   if (shape.taps() < 4 || shape.out_c > 64 || shape.step_h != 1 || shape.step_w != 1) return std::nullopt;
   const uint32_t border = span_of(shape.row, shape.rows).extent - 1;
@@ -111,9 +111,9 @@ std::optional<IgemmTiling> choose_padded(const IgemmShape& shape, Feed feed, uin
   const auto consider = [&](uint32_t columns, uint32_t images, uint32_t rows) {
     IgemmTiling tiling;
     tiling.columns = columns;
-    tiling.padded.images = images;
-    tiling.padded.rows = rows;
-    if (!make_padded(shape, feed, processors, tiling)) return;
+    tiling.halo.images = images;
+    tiling.halo.rows = rows;
+    if (!make_halo(shape, feed, processors, tiling)) return;
     const double takes = cost(shape, feed, tiling, processors);
     if (best && takes >= least) return;
     best = tiling;

@@ -10,7 +10,7 @@
 namespace ulp::cuda {
 namespace {
 
-constexpr uint32_t kPaddedThreads = 512, kWarpgroup = 128;
+constexpr uint32_t kHaloThreads = 512, kWarpgroup = 128;
 
 // Loads a tile's pixels into the planes at `to`, as thread `thread` of `count`. Pieces of 16 bytes
 // are dealt round-robin; eight pixels of the same piece go to consecutive threads. So eight lanes
@@ -19,8 +19,8 @@ template <Feed feed, uint32_t kChannels, int kAtOnce>
 __device__ inline void fetch(const IgemmCall& call, uint32_t index, uint32_t to, uint32_t thread,
                              uint32_t count) {
   constexpr uint32_t kRowBytes = kChannels * feed_bytes(feed), kPieces = kRowBytes / 16;
-  const PaddedTile tile = padded_tile(call, index);
-  const uint32_t pixels = call.tiling.padded.pixels, plane = pixels * 16;
+  const HaloTile tile = halo_tile(call, index);
+  const uint32_t pixels = call.tiling.halo.pixels, plane = pixels * 16;
   const uint32_t items = (pixels + 7) / 8 * 8 * kPieces;
   const auto place = [&](uint32_t item, uint32_t& piece) {
     piece = item / 8 % kPieces;
@@ -32,7 +32,7 @@ __device__ inline void fetch(const IgemmCall& call, uint32_t index, uint32_t to,
       uint32_t piece;
       const uint32_t i = place(item, piece);
       if (i >= pixels) continue;
-      const uint32_t pixel = padded_pixel(call, tile, i);
+      const uint32_t pixel = halo_pixel(call, tile, i);
       const uint8_t* from = pixel == kNoPixel ? call.in : call.in + uint64_t{pixel} * kRowBytes + piece * 16;
       copy_piece(to + piece * plane + i * 16, from, pixel != kNoPixel);
     }
@@ -46,7 +46,7 @@ __device__ inline void fetch(const IgemmCall& call, uint32_t index, uint32_t to,
         const uint32_t i = place(first + u * count, piece);
         word[u] = make_uint4(0, 0, 0, 0);
         if (i >= pixels) continue;
-        const uint32_t pixel = padded_pixel(call, tile, i);
+        const uint32_t pixel = halo_pixel(call, tile, i);
         if (pixel == kNoPixel) continue;
         word[u] = __ldg(reinterpret_cast<const uint4*>(call.in + uint64_t{pixel} * kRowBytes + piece * 16));
       }
@@ -100,17 +100,17 @@ __device__ inline void multiply(const IgemmCall& call, uint64_t a, uint64_t b, u
 }
 
 template <Feed feed, int kColumns, int kChannels>
-__global__ void __launch_bounds__(kPaddedThreads, kColumns <= 32 ? 2 : 1)
-    padded_kernel(ULP_TABLE(IgemmCall) call) {
+__global__ void __launch_bounds__(kHaloThreads, kColumns <= 32 ? 2 : 1)
+    halo_kernel(ULP_TABLE(IgemmCall) call) {
   ULP_SHARED(uint8_t, memory);
   const IgemmTiling& tiling = call.tiling;
-  const uint32_t plane = tiling.padded.pixels * 16, slab_bytes = plane * (kChannels / 8);
-  // Layout: slabs, weights, a barrier. What the last 64 results read beyond a slab lies within
-  // this.
+  const uint32_t plane = tiling.halo.pixels * 16, input_bytes = plane * (kChannels / 8);
+  // Layout: input stages, weights, a barrier. What the last 64 results read beyond an input stage
+  // lies within this.
   const uint32_t base = shared_address(memory);
-  const uint32_t weights = base + (tiling.slabs * slab_bytes + 127) / 128 * 128;
+  const uint32_t weights = base + (tiling.input_stages * input_bytes + 127) / 128 * 128;
   const uint32_t weight_bytes = call.shape.taps() * (kChannels * kColumns * 2);
-  const uint32_t barrier = weights + (weight_bytes > kPaddedSlack ? weight_bytes : kPaddedSlack);
+  const uint32_t barrier = weights + (weight_bytes > kHaloSlack ? weight_bytes : kHaloSlack);
   const uint32_t column_tile = blockIdx.x % tiling.column_tiles;
   if (threadIdx.x == 0) {
     barrier_init(barrier, 1);
@@ -120,31 +120,32 @@ __global__ void __launch_bounds__(kPaddedThreads, kColumns <= 32 ? 2 : 1)
   }
   const uint32_t warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const uint32_t group = __shfl_sync(0xFFFFFFFFu, threadIdx.x / kWarpgroup, 0);
-  constexpr uint32_t kGroups = kPaddedThreads / kWarpgroup, kNone = 0xFFFFFFFFu;
+  constexpr uint32_t kGroups = kHaloThreads / kWarpgroup, kNone = 0xFFFFFFFFu;
   RangeCount seen;
-  uint32_t now = kNone, next = blockIdx.x / tiling.column_tiles, slab = base, next_slab = base;
+  uint32_t now = kNone, next = blockIdx.x / tiling.column_tiles, input_stage = base, next_input = base;
   while (true) {
     const bool more = next < tiling.row_tiles, started = now != kNone, fetches = more && group == kGroups - 1;
     if (more && (!started || fetches)) {
-      fetch<feed, kChannels, kColumns == 64 ? 8 : 4>(call, next, next_slab,
+      fetch<feed, kChannels, kColumns == 64 ? 8 : 4>(call, next, next_input,
                                                      started ? threadIdx.x % kWarpgroup : threadIdx.x,
-                                                     started ? kWarpgroup : kPaddedThreads);
+                                                     started ? kWarpgroup : kHaloThreads);
       proxy_fence();
     }
     if (started && !fetches) {
       barrier_wait(barrier, 0);
-      const PaddedTile tile = padded_tile(call, now);
-      for (uint32_t piece = group; piece < tiling.padded.pieces; piece += more ? kGroups - 1 : kGroups) {
+      const HaloTile tile = halo_tile(call, now);
+      for (uint32_t piece = group; piece < tiling.halo.pieces; piece += more ? kGroups - 1 : kGroups) {
         float sums[kColumns / 2];
         __syncwarp();  // some threads of the warp may still store
-        multiply<kColumns, kChannels / 16>(call, block_descriptor(slab + piece * kPiece * 16, plane, 128),
+        multiply<kColumns, kChannels / 16>(call,
+                                           block_descriptor(input_stage + piece * kPiece * 16, plane, 128),
                                            block_descriptor(weights, kColumns * 16, 128), plane, sums);
         mma_wait<0>();
         hold_sums(sums);
 
         const uint32_t first = piece * kPiece + warp * 16 + g, channels = column_tile * kColumns;
         const auto store = [&](uint32_t half, uint32_t channel, auto& x) {
-          const uint32_t pixel = padded_result(call, tile, first + 8 * half);
+          const uint32_t pixel = halo_result(call, tile, first + 8 * half);
           if (pixel == kNoPixel || channel >= call.shape.out_c) return;
           store_sums(call.out, call.rounder, uint64_t{pixel} * call.shape.out_c + channel, x, seen);
         };
@@ -175,8 +176,8 @@ __global__ void __launch_bounds__(kPaddedThreads, kColumns <= 32 ? 2 : 1)
     if (!more) break;
     now = next;
     next += gridDim.x / tiling.column_tiles;
-    slab = next_slab;
-    next_slab = next_slab == base ? base + slab_bytes : base;
+    input_stage = next_input;
+    next_input = next_input == base ? base + input_bytes : base;
     // The next tile has arrived, and the previous one has been read.
     __syncthreads();
   }
@@ -186,13 +187,13 @@ __global__ void __launch_bounds__(kPaddedThreads, kColumns <= 32 ? 2 : 1)
 
 template <Feed feed, int kColumns, int kChannels>
 void start_tile(const IgemmCall& call, Stream stream) {
-  auto* kernel = padded_kernel<feed, kColumns, kChannels>;
+  auto* kernel = halo_kernel<feed, kColumns, kChannels>;
 #if defined(__CUDACC__)
   static const cudaError_t allowed =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kPaddedShared);
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kHaloShared);
   (void)allowed;
 #endif
-  launch(kernel, {call.tiling.grid, kPaddedThreads, call.tiling.shared}, stream, call);
+  launch(kernel, {call.tiling.grid, kHaloThreads, call.tiling.shared}, stream, call);
 }
 
 template <Feed feed, int kColumns>
@@ -221,7 +222,7 @@ void start_columns(const IgemmCall& call, Stream stream) {
 
 }  // namespace
 
-void start_padded(const IgemmCall& call, Feed feed, Stream stream) {
+void start_halo(const IgemmCall& call, Feed feed, Stream stream) {
   feed == Feed::bf16 ? start_columns<Feed::bf16>(call, stream)
                      : start_columns<Feed::bf16_from_8>(call, stream);
 }

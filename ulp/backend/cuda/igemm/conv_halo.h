@@ -22,53 +22,53 @@ inline constexpr uint32_t kPiece = 64;  // results that a warpgroup computes at 
 inline constexpr uint32_t kNoPixel = 0xFFFFFFFFu;
 // Shared memory for a block that has a multiprocessor to itself, in bytes. What reports need is not
 // included.
-inline constexpr uint32_t kPaddedShared = 226 * 1024;
+inline constexpr uint32_t kHaloShared = 226 * 1024;
 // Bytes beyond the pixels that the last 64 results may read: at most kPiece * 16, beyond the last
 // plane. The constant is larger because compute-sanitizer takes a product's reads of two planes for
 // kPiece * 32 contiguous bytes from the first plane on.
-inline constexpr uint32_t kPaddedSlack = kPiece * 32;
+inline constexpr uint32_t kHaloSlack = kPiece * 32;
 
 // Image and row of a tile's first result.
-struct PaddedTile {
+struct HaloTile {
   uint32_t image, row;
 };
-ULP_HD constexpr PaddedTile padded_tile(const IgemmCall& call, uint32_t tile) {
-  const PaddedTiles& padded = call.tiling.padded;
-  const uint32_t above = padded.bands.quotient(tile);
-  return {above * padded.images, (tile - above * padded.bands.divisor) * padded.rows};
+ULP_HD constexpr HaloTile halo_tile(const IgemmCall& call, uint32_t tile) {
+  const HaloTiles& halo = call.tiling.halo;
+  const uint32_t above = halo.bands.quotient(tile);
+  return {above * halo.images, (tile - above * halo.bands.divisor) * halo.rows};
 }
 
 // Image and row within the tile, and column, of place i. complete() sets `area` and `width` to the
 // places of an image and of a row.
-struct PaddedPlace {
+struct HaloPlace {
   uint32_t image, row, column;
 };
-ULP_HD constexpr PaddedPlace padded_place(const IgemmCall& call, uint32_t i) {
+ULP_HD constexpr HaloPlace halo_place(const IgemmCall& call, uint32_t i) {
   const uint32_t image = call.area.quotient(i), rest = i - image * call.area.divisor;
   const uint32_t row = call.width.quotient(rest);
   return {image, row, rest - row * call.width.divisor};
 }
 
 // The input pixel at place i, or kNoPixel on a border.
-ULP_HD constexpr uint32_t padded_pixel(const IgemmCall& call, PaddedTile tile, uint32_t i) {
+ULP_HD constexpr uint32_t halo_pixel(const IgemmCall& call, HaloTile tile, uint32_t i) {
   const IgemmShape& shape = call.shape;
-  const PaddedTiles& padded = call.tiling.padded;
-  const PaddedPlace place = padded_place(call, i);
+  const HaloTiles& halo = call.tiling.halo;
+  const HaloPlace place = halo_place(call, i);
   // Unsigned: positions before the first become large numbers.
   const uint32_t image = tile.image + place.image,
-                 row = tile.row + place.row + static_cast<uint32_t>(padded.row),
-                 column = place.column + static_cast<uint32_t>(padded.column);
+                 row = tile.row + place.row + static_cast<uint32_t>(halo.row),
+                 column = place.column + static_cast<uint32_t>(halo.column);
   if (image >= shape.images || row >= shape.in_h || column >= shape.in_w) return kNoPixel;
   return (image * shape.in_h + row) * shape.in_w + column;
 }
 
 // The output pixel at place i, or kNoPixel where there is no result.
-ULP_HD constexpr uint32_t padded_result(const IgemmCall& call, PaddedTile tile, uint32_t i) {
+ULP_HD constexpr uint32_t halo_result(const IgemmCall& call, HaloTile tile, uint32_t i) {
   const IgemmShape& shape = call.shape;
-  const PaddedTiles& padded = call.tiling.padded;
-  const PaddedPlace place = padded_place(call, i);
+  const HaloTiles& halo = call.tiling.halo;
+  const HaloPlace place = halo_place(call, i);
   const uint32_t image = tile.image + place.image, p = tile.row + place.row, q = place.column;
-  if (place.image >= padded.images || place.row >= padded.rows || image >= shape.images || p >= shape.out_h ||
+  if (place.image >= halo.images || place.row >= halo.rows || image >= shape.images || p >= shape.out_h ||
       q >= shape.out_w)
     return kNoPixel;
   return (image * shape.full_h + p * shape.step_h + shape.first_h) * shape.full_w + q * shape.step_w +
@@ -76,17 +76,15 @@ ULP_HD constexpr uint32_t padded_result(const IgemmCall& call, PaddedTile tile, 
 }
 
 // Bytes of a tile's planes.
-constexpr uint32_t padded_bytes(const IgemmTiling& tiling) {
-  return tiling.padded.pixels * tiling.channels * 2;
-}
+constexpr uint32_t halo_bytes(const IgemmTiling& tiling) { return tiling.halo.pixels * tiling.channels * 2; }
 
 // Completes a tiling whose columns, images and rows are set. False if the kernel does not support
 // it or a tile does not fit.
-bool make_padded(const IgemmShape& shape, Feed feed, uint32_t processors, IgemmTiling& tiling);
+bool make_halo(const IgemmShape& shape, Feed feed, uint32_t processors, IgemmTiling& tiling);
 // Threads load the pixels themselves, from call.in.
-void start_padded(const IgemmCall& call, Feed feed, Stream stream);
-// The tiling that a cost model finds fastest. None if there are few taps or many columns: the slab
-// kernel is better there.
-std::optional<IgemmTiling> choose_padded(const IgemmShape& shape, Feed feed, uint32_t processors);
+void start_halo(const IgemmCall& call, Feed feed, Stream stream);
+// The tiling that a cost model finds fastest. None if there are few taps or many columns: the
+// pipelined kernel is better there.
+std::optional<IgemmTiling> choose_halo(const IgemmShape& shape, Feed feed, uint32_t processors);
 
 }  // namespace ulp::cuda

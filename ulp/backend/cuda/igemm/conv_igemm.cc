@@ -79,36 +79,36 @@ float power_of_two(int power) { return bits_float(static_cast<uint32_t>(power + 
 // The power of two that turns weights into fp16 numbers. It fits all weights; if there is no such
 // power, it fits those below 1 in magnitude, and the others are detected. None if some weights
 // would become 0 undetected.
-std::optional<int> half_power(const FloatFormat& weight) {
+std::optional<int> fp16_power(const FloatFormat& weight) {
   int power = 16;
   for (const int whole : {weight.bias - 15, weight.bias - 16}) {
     if (holds(Unit::fp16, scaled_by(weight, whole))) power = whole;
   }
-  // As half_of expects it; must be an fp32 number.
+  // As fp16_of expects it; must be an fp32 number.
   const int factor = power - 112;
   if (factor < -126 || factor > 127 || weight.emin() - weight.man + factor < -149) return std::nullopt;
   return power;
 }
 
 // Chooses fp16 instead of tf32 if fp16's mantissa is long enough and the work is large enough.
-void prefer_half(const Problem& problem, const Operand& x, const FloatFormat& weight, Described& made) {
+void prefer_fp16(const Problem& problem, const Operand& x, const FloatFormat& weight, Described& made) {
   // The window follows what the images' writer reports. Operators that only move codes report
   // nothing.
-  const TensorId root = problem.plan.root_of(problem.graph().bytes_of(x.id()));
+  const TensorId root = problem.plan.base_of(problem.graph().bytes_of(x.id()));
   if (const NodeId producer = problem.tensor(root).producer; producer) {
     const OpDef* op = problem.graph()[producer].op;
     if (op == &kConcat || op == &kSplit || op == &kTranspose) return;
   }
   const double operations = 2.0 * static_cast<double>(made.conv.multiply_adds());
-  const HalfFormat format = half_format(x.form().stored.codec);
-  if (!feeds_tf32(made.feed) || operations < half_operations() || format.man > 10) return;
-  // Parts of a strided gradient have few taps: measured, converting slabs costs as much as their
-  // products save.
+  const Fp16Source format = fp16_source(x.form().stored.codec);
+  if (!feeds_tf32(made.feed) || operations < fp16_operations() || format.man > 10) return;
+  // Parts of a strided gradient have few taps: measured, converting input stages costs as much as
+  // their products save.
   if (made.parts.size() > 1) return;
   const bool narrow = made.feed == Feed::tf32_from_8;
   // Codes must fit the exponent field of fp16; its highest field is detected.
   if (narrow && format.top > 31) return;
-  const std::optional<int> weight_power = half_power(weight);
+  const std::optional<int> weight_power = fp16_power(weight);
   if (!weight_power) return;
   // Sums of fp16 products lie between 2^-48 and, with fewer than 2^28 terms, 2^60. They must also
   // be normal fp32 numbers once scaled to their true values.
@@ -117,7 +117,7 @@ void prefer_half(const Problem& problem, const Operand& x, const FloatFormat& we
   if (-power - 48 < -126 || most - power + 60 > 127) return;
   std::vector<IgemmTiling> tilings, again;
   std::vector<uint32_t> shifts;
-  const Feed feed = narrow ? Feed::half_from_8 : Feed::half_from_16;
+  const Feed feed = narrow ? Feed::fp16_from_8 : Feed::fp16_from_16;
   for (const IgemmPart& part : made.parts) {
     const std::optional<IgemmTiling> tiling = choose_tiling(part.shape, feed, igemm_processors());
     if (!tiling) return;
@@ -187,14 +187,14 @@ std::string describe(const Problem& problem, Described& made) {
     return fmt::format("{} and {} channels are not multiples of {} and {}", in_c, out_c, granule, kGroup);
   }
   made.parts = made.gradient ? gradient_parts(made.conv) : std::vector{forward_part(made.conv)};
-  if (const auto padded =
-          made.parts.size() == 1 ? choose_padded(made.parts[0].shape, made.feed, processors) : std::nullopt) {
-    made.tilings = {*padded};
+  if (const auto halo =
+          made.parts.size() == 1 ? choose_halo(made.parts[0].shape, made.feed, processors) : std::nullopt) {
+    made.tilings = {*halo};
   } else {
     made.tilings = choose_tilings(made.parts, made.feed, processors);
   }
   if (made.tilings.empty()) return "the pixels of a tile do not fit in shared memory, or are not in order";
-  prefer_half(problem, x, *weight.format(), made);
+  prefer_fp16(problem, x, *weight.format(), made);
   return "";
 }
 
@@ -216,7 +216,7 @@ class IgemmTask : public Task {
     weights_again_ = weights_;
     fill(made, feed_, made.tilings, weights_, calls_, book);
     weights_.factor = made.factor;
-    if (feeds_half(feed_)) {
+    if (feeds_fp16(feed_)) {
       fill(made, again_, made.tilings_again, weights_again_, calls_again_, book);
       for (size_t i = 0; i < calls_again_.size(); ++i) calls_again_[i].call.mark_shift = made.mark_shifts[i];
       outside_words_ = weight_blocks(weights_);
@@ -224,10 +224,10 @@ class IgemmTask : public Task {
       marked_ = book.book(1);
       for (Launch& part : calls_) {
         const IgemmTiling& tiling = part.call.tiling;
-        part.call.half_power = made.power;
+        part.call.fp16_power = made.power;
         marks_.push_back(book.book(size_t{tiling.row_tiles} * tiling.column_tiles, 1));
       }
-      root_ = problem.plan.root_of(problem.graph().bytes_of(x_.id()));
+      root_ = problem.plan.base_of(problem.graph().bytes_of(x_.id()));
     }
     if (gathered_) {
       codes_ = book.book(conv.x_elements(), feed_bytes(feed_));
@@ -237,11 +237,11 @@ class IgemmTask : public Task {
     workspace_ = book.bytes();
     // Only packed weights can be prepared early. Padded or marked weights cannot, nor weights that
     // are not part of the state.
-    if (!gathered_ && !feeds_half(feed_) && is_state(problem.tensor(problem.plan.root_of(weight_.id())).kind))
+    if (!gathered_ && !feeds_fp16(feed_) && is_state(problem.tensor(problem.plan.base_of(weight_.id())).kind))
       prepared_ = workspace_;
     const IgemmTiling& tiling = made.tilings.back();
     note_ = fmt::format("{}: {} as it lies; {}tiles of {} by {}{}", how(feed_), format_name(*x_.format()),
-                        tiling.is_padded() ? "padded " : "", tiling.rows, tiling.columns,
+                        tiling.is_halo() ? "halo " : "", tiling.rows, tiling.columns,
                         gathered_               ? ", gathered"
                         : made.parts.size() > 1 ? fmt::format(", {} parts{}", made.parts.size(),
                                                               calls_.size() == 1 ? " in one launch" : "")
@@ -251,7 +251,7 @@ class IgemmTask : public Task {
   size_t prepared() const override { return prepared_; }
   // The window of 16-bit codes follows the images' largest magnitude.
   std::vector<TensorId> reads_range_of() const override {
-    return feed_ == Feed::half_from_16 ? std::vector{root_} : std::vector<TensorId>{};
+    return feed_ == Feed::fp16_from_16 ? std::vector{root_} : std::vector<TensorId>{};
   }
 
   // The packing job that writes the weight blocks from `to` on.
@@ -273,12 +273,12 @@ class IgemmTask : public Task {
       in = codes;
       float* padded = floats(context, padded_);
       decode(weights.view, context.state, {0, weights.out_c, gathered_->channels, gathered_->padded},
-             PlainType::fp32, padded, context.workspace + convert_, context.stream);
+             DecodedType::fp32, padded, context.workspace + convert_, context.stream);
       weights.view = {};
       weights.view.stored = array_view(padded, uint64_t{weights.out_c} * weights.in_c);
     }
     start(context, feed_, weights, calls_, in);
-    if (!feeds_half(feed_)) return;
+    if (!feeds_fp16(feed_)) return;
     // The first pass has already reported the weights' rounding.
     IgemmWeights again = weights_again_;
     again.view = weights.view;
@@ -308,9 +308,9 @@ class IgemmTask : public Task {
 
   static std::string_view how(Feed feed) {
     switch (feed) {
-      case Feed::half_from_8:
+      case Feed::fp16_from_8:
         return "fp16, tiles with numbers outside of it again in tf32";
-      case Feed::half_from_16:
+      case Feed::fp16_from_16:
         return "fp16 in a window that follows the largest number, tiles with many numbers outside again in "
                "tf32";
       default:
@@ -332,7 +332,7 @@ class IgemmTask : public Task {
       call.tiling = tilings[i];
       call.rounder = make_rounder(out.stored.fp32, out.stored.codec, out.mode, out.number);
       complete(call, feed, x_.form().stored.codec);
-      if (calls.empty() || !join(calls.back().call, call, feed_)) calls.push_back({call, {}});
+      if (calls.empty() || !merge_calls(calls.back().call, call, feed_)) calls.push_back({call, {}});
       calls.back().sources.push_back({i, book.book(tilings[i].image_bytes(feed, part.shape.taps()), 1)});
     }
   }
@@ -341,7 +341,7 @@ class IgemmTask : public Task {
   void start(const RunContext& context, Feed feed, IgemmWeights& weights, const std::vector<Launch>& calls,
              const uint8_t* in) const {
     const auto words = [&](size_t offset) { return reinterpret_cast<uint32_t*>(context.workspace + offset); };
-    const bool marks = feeds_half(feed_);
+    const bool marks = feeds_fp16(feed_);
     if (marks) {
       weights.outside = words(outside_);
       weights.marked = words(marked_);

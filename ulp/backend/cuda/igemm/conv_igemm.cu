@@ -56,7 +56,7 @@ CUtensorMapSwizzle swizzle_of(uint32_t row_bytes) {
 
 // From the tensor core's rates, not measured: at this size fp16 saves about 25 of 50 microseconds,
 // and launching the kernels for marked tiles takes about 10.
-double half_operations() { return 20e9; }
+double fp16_operations() { return 20e9; }
 
 uint32_t igemm_processors() {
   static const uint32_t processors = [] {
@@ -79,7 +79,7 @@ void run_conv_igemm(const IgemmCall& call, Feed feed, const uint8_t* in, Stream 
   const IgemmShape& shape = call.shape;
   IgemmCall filled = call;
   filled.in = in;
-  if (call.tiling.is_padded()) return start_padded(filled, feed, stream);
+  if (call.tiling.is_halo()) return start_halo(filled, feed, stream);
   const uint32_t bytes = feed_bytes(feed);
   const CUtensorMap map = describe_rows(
       in, bytes, shape.in_c, uint64_t{shape.images} * shape.in_h * shape.in_w, call.tiling.channels,
@@ -94,20 +94,20 @@ void run_conv_igemm(const IgemmCall& call, Feed feed, const uint8_t* in, Stream 
       return start_tf32_from_8(map, filled, stream);
     case Feed::tf32_from_16:
       return start_tf32_from_16(map, filled, stream);
-    case Feed::half_from_8:
-      return start_half_from_8(map, filled, stream);
-    case Feed::half_from_16:
-      return start_half_from_16(map, filled, stream);
+    case Feed::fp16_from_8:
+      return start_fp16_from_8(map, filled, stream);
+    case Feed::fp16_from_16:
+      return start_fp16_from_16(map, filled, stream);
   }
 }
 
 void run_grad(const GradCall& call, const uint8_t* in, const uint8_t* grad, Stream stream) {
   const IgemmShape& shape = call.shape;
   const GradTiling& tiling = call.tiling;
-  const uint32_t boxes = (tiling.slab_rows + 255) / 256;
+  const uint32_t boxes = (tiling.input_rows + 255) / 256;
   (call.tf32 ? start_grad_tf32 : start_grad)(
       describe_rows(in, call.in_bytes, shape.in_c, uint64_t{shape.images} * shape.in_h * shape.in_w,
-                    tiling.inputs, tiling.slab_rows / boxes, swizzle_of(tiling.inputs * call.in_bytes)),
+                    tiling.inputs, tiling.input_rows / boxes, swizzle_of(tiling.inputs * call.in_bytes)),
       describe_rows(grad, call.out_bytes, shape.out_c, shape.results(), tiling.outputs, kGradPixels,
                     swizzle_of(tiling.outputs * call.out_bytes)),
       call, stream);

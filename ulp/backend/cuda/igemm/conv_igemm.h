@@ -6,9 +6,9 @@
 // One output element is a sum over taps and input channels: the input pixel, shifted by the tap,
 // times the tap's weight matrix. The output pixels of a tile are neighbours in memory, so one
 // contiguous range of input pixels serves all taps. That range, for one chunk of channels, is
-// called a slab. The copy engine brings it to shared memory; each consumer thread decodes its part
-// into registers, and wgmma takes its left operand from there. Weights are decoded once per call
-// and packed into blocks with the layout that wgmma reads.
+// called an input stage. The copy engine brings it to shared memory; each consumer thread decodes
+// its part into registers, and wgmma takes its left operand from there. Weights are decoded once
+// per call and packed into blocks with the layout that wgmma reads.
 //
 // The order of summation is fixed: it depends on shapes and the number of multiprocessors alone,
 // and for fp16 also on which values lie outside the fp16 window.
@@ -37,29 +37,29 @@ enum class Feed : uint8_t {
   bf16,          // bf16, used as stored
   tf32_from_8,   // 8-bit codes without specials, multiplied as tf32
   tf32_from_16,  // 16-bit codes without specials, multiplied as tf32
-  half_from_8,   // 8-bit codes without specials, multiplied as fp16; marked tiles go to tf32
+  fp16_from_8,   // 8-bit codes without specials, multiplied as fp16; marked tiles go to tf32
   // 16-bit codes without specials, moved into the fp16 window (fp16_window.h); marked tiles go to
   // tf32.
-  half_from_16,
+  fp16_from_16,
 };
 // The operand type of the tensor core.
 enum class MmaType : uint8_t { bf16, tf32, fp16 };
 constexpr MmaType feed_product(Feed feed) {
   if (feed == Feed::tf32_from_8 || feed == Feed::tf32_from_16) return MmaType::tf32;
-  return feed == Feed::half_from_8 || feed == Feed::half_from_16 ? MmaType::fp16 : MmaType::bf16;
+  return feed == Feed::fp16_from_8 || feed == Feed::fp16_from_16 ? MmaType::fp16 : MmaType::bf16;
 }
 constexpr bool feeds_tf32(Feed feed) { return feed_product(feed) == MmaType::tf32; }
-constexpr bool feeds_half(Feed feed) { return feed_product(feed) == MmaType::fp16; }
+constexpr bool feeds_fp16(Feed feed) { return feed_product(feed) == MmaType::fp16; }
 constexpr uint32_t feed_bytes(Feed feed) {
-  return feed == Feed::bf16_from_8 || feed == Feed::tf32_from_8 || feed == Feed::half_from_8 ? 1 : 2;
+  return feed == Feed::bf16_from_8 || feed == Feed::tf32_from_8 || feed == Feed::fp16_from_8 ? 1 : 2;
 }
 // True if the copy engine swizzles rows of this many channels.
 constexpr bool swizzles_rows(Feed feed, uint32_t channels) { return channels * feed_bytes(feed) == 128; }
 
 // For 16-bit codes: how many values below the window a tile may have and still be done in fp16. The
-// slab's groups of eight channels are dealt to 64 converter threads. Each chunk counts the threads
-// that saw such a value, and the counts of all chunks are added. The limit is below 16, the count
-// when one channel of 32 holds nothing else.
+// input stage's groups of eight channels are dealt to 64 converter threads. Each chunk counts the
+// threads that saw such a value, and the counts of all chunks are added. The limit is below 16, the
+// count when one channel of 32 holds nothing else.
 inline constexpr uint32_t kMostOutside = 12;
 
 inline constexpr uint32_t kMostTaps = 5;   // along an axis
@@ -98,7 +98,7 @@ struct Divisor {
 };
 
 // Halo tiles: tiles kept in shared memory with their borders (conv_halo.h).
-struct PaddedTiles {
+struct HaloTiles {
   uint32_t images = 1, rows = 1;  // a tile's results: whole images, or rows of one image
   // Places from one row to the next, and from one image to the next.
   uint32_t pitch = 0, image_pitch = 0;
@@ -114,19 +114,19 @@ struct IgemmTiling {
   // Results of a tile, 128 or 256; halo: places, borders included.
   uint32_t rows = 128;
   uint32_t columns = 64;   // output channels of a tile: 32, 64 or 128; halo: 16, 32 or 64
-  uint32_t channels = 64;  // input channels of a slab: 16, 32 or 64
+  uint32_t channels = 64;  // input channels of an input stage: 16, 32 or 64
   uint32_t grid = 1;       // thread blocks
   uint32_t stages = 4;     // pipeline stages for weight blocks in shared memory
   // All weight blocks of a tile fit the stages and stay in shared memory.
-  bool resident = false;
-  uint32_t slabs = 2;                // slabs in shared memory
-  uint32_t slab_rows = 0;            // pixels of a slab
-  uint32_t boxes = 1, box_rows = 0;  // copies that fill one slab, and pixels of each
+  bool stationary = false;
+  uint32_t input_stages = 2;         // input stages in shared memory
+  uint32_t input_rows = 0;           // pixels of an input stage
+  uint32_t boxes = 1, box_rows = 0;  // copies that fill one input stage, and pixels of each
   uint32_t column_tiles = 1, row_tiles = 1, chunks = 1;
   size_t shared = 0;  // bytes of shared memory
-  PaddedTiles padded;
+  HaloTiles halo;
 
-  constexpr bool is_padded() const { return padded.pieces != 0; }
+  constexpr bool is_halo() const { return halo.pieces != 0; }
   constexpr uint32_t block_bytes(Feed feed) const { return columns * channels * (feeds_tf32(feed) ? 4 : 2); }
   // Bytes of all packed weights.
   constexpr size_t image_bytes(Feed feed, uint32_t taps) const {
@@ -172,7 +172,7 @@ struct IgemmWeights {
   uint32_t weight_taps = 1;      // taps of the stored weight
   bool transposed = false;       // stored as (in_c, taps, out_c), else as (out_c, taps, in_c)
   MmaType product = MmaType::bf16;
-  // A power of two that the other operand lacks; for fp16 also what half_of expects.
+  // A power of two that the other operand lacks; for fp16 also what fp16_of expects.
   float factor = 1;
   // For fp16: `outside` has one word per block of the launch (weight_blocks), nonzero if fp16 does
   // not hold one of its weights; the word at `marked` is set to 0. For tf32: packing does nothing
@@ -191,12 +191,12 @@ struct IgemmWeights {
 struct IgemmTaps {
   const uint8_t* image = nullptr;  // packed weights
   uint32_t stages = 4;             // as in IgemmTiling
-  bool resident = false;
+  bool stationary = false;
   uint32_t first_h = 0, first_w = 0;  // as in IgemmShape
   uint32_t rows = 0, columns = 0;
   int16_t row[kMostTaps] = {}, column[kMostTaps] = {};
   int32_t lowest = 0;                          // lowest tap offset, in pixels
-  int32_t offset[kMostTaps * kMostTaps] = {};  // tap offsets, in bytes of a slab; halo: in places
+  int32_t offset[kMostTaps * kMostTaps] = {};  // tap offsets, in bytes of an input stage; halo: in places
 
   ULP_HD constexpr uint32_t taps() const { return rows * columns; }
 };
@@ -220,8 +220,8 @@ struct IgemmCall {
   uint8_t* marks = nullptr;     // one per tile, or per 2^mark_shift tiles
   uint32_t mark_shift = 0;      // one mark serves 2^mark_shift tiles, one below the other
   uint32_t* marked = nullptr;   // 1 if any tile of any part is marked
-  HalfFormat half;              // format of the codes
-  int32_t half_power = 0;       // fp16 products at window offset 0 are too large by 2^half_power
+  Fp16Source fp16_source;       // format of the codes
+  int32_t fp16_power = 0;       // fp16 products at window offset 0 are too large by 2^fp16_power
   uint32_t highest = 0;         // 8-bit codes: a code with all these bits set is outside
   const float* most = nullptr;  // largest magnitude written to the images; null: unknown
   const uint32_t* outside = nullptr;
@@ -239,7 +239,7 @@ uint32_t igemm_processors();
 
 // Number of operations from which fp16 is used instead of tf32. From there on the saving exceeds
 // the cost of launching the kernels for marked tiles.
-double half_operations();
+double fp16_operations();
 
 // Number of blocks in the launch.
 uint32_t weight_blocks(const IgemmWeights& weights);

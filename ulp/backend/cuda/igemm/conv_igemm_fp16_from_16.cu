@@ -2,8 +2,8 @@
 
 namespace ulp::cuda {
 
-void start_half_from_16(const CUtensorMap& map, const IgemmCall& call, Stream stream) {
-  start_channels<Feed::half_from_16>(map, call, stream);
+void start_fp16_from_16(const CUtensorMap& map, const IgemmCall& call, Stream stream) {
+  start_channels<Feed::fp16_from_16>(map, call, stream);
 }
 
 }  // namespace ulp::cuda

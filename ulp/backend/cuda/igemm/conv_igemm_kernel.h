@@ -51,7 +51,7 @@ struct FeedPart {
   // Operands of row `row` (0: the warp's first eight rows, 1: the others).
   __device__ static void convert(const IgemmCall& call, const uint32_t (&word)[kWords], int row,
                                  uint32_t (&a)[kSteps][4]) {
-    if constexpr (feed == Feed::bf16_from_8 || feed == Feed::half_from_8) {
+    if constexpr (feed == Feed::bf16_from_8 || feed == Feed::fp16_from_8) {
 #pragma unroll
       for (int i = 0; i < kWords; ++i) {
         // Two codes, sign-extended and shifted to bf16's or fp16's position; the mask leaves one
@@ -59,7 +59,7 @@ struct FeedPart {
         a[i][row] = two_signed<0x9180>(word[i]) << call.shift & call.mask;
         a[i][2 + row] = two_signed<0xB3A2>(word[i]) << call.shift & call.mask;
       }
-    } else if constexpr (feed == Feed::bf16 || feed == Feed::half_from_16) {
+    } else if constexpr (feed == Feed::bf16 || feed == Feed::fp16_from_16) {
 #pragma unroll
       for (int i = 0; i < kSteps; ++i) {
         a[i][row] = word[2 * i];
@@ -81,7 +81,7 @@ template <int kColumns, int kRowTiles, Feed feed, int kChannels>
 __global__ void __launch_bounds__(kIgemmThreads, kColumns* kRowTiles <= 64 ? 2 : 1)
     conv_igemm_kernel(const __grid_constant__ CUtensorMap map, const __grid_constant__ IgemmCall call) {
   using Fed = FeedPart<feed, kChannels>;
-  constexpr bool tf32 = feeds_tf32(feed), kHalf = feeds_half(feed);
+  constexpr bool tf32 = feeds_tf32(feed), kFp16 = feeds_fp16(feed);
   constexpr int kSteps = Fed::kSteps;
   constexpr uint32_t kRowBytes = kChannels * feed_bytes(feed), kPartBytes = kRowBytes / 4;
   constexpr uint32_t kBlockBytes = kColumns * kChannels * (tf32 ? 4 : 2);
@@ -90,29 +90,29 @@ __global__ void __launch_bounds__(kIgemmThreads, kColumns* kRowTiles <= 64 ? 2 :
   const IgemmShape& shape = call.shape;
   const IgemmTiling& tiling = call.tiling;
   const IgemmTaps& part = call.part[blockIdx.y];
-  const uint32_t stages = part.stages, slabs = tiling.slabs;
-  const bool resident = part.resident;
+  const uint32_t stages = part.stages, input_stages = tiling.input_stages;
+  const bool stationary = part.stationary;
   if constexpr (tf32) {
     if (call.marked != nullptr && *call.marked == 0) return;
   }
-  const uint32_t slab_bytes = tiling.boxes * tiling.box_rows * kRowBytes;
-  // Layout of shared memory: weight blocks, slabs, a row of zeros, barriers.
-  const uint32_t base = shared_address(memory), slab_base = base + stages * kBlockBytes;
-  const uint32_t zeros = slab_base + slabs * slab_bytes, barriers = zeros + 128;
+  const uint32_t input_bytes = tiling.boxes * tiling.box_rows * kRowBytes;
+  // Layout of shared memory: weight blocks, input stages, a row of zeros, barriers.
+  const uint32_t base = shared_address(memory), input_base = base + stages * kBlockBytes;
+  const uint32_t zeros = input_base + input_stages * input_bytes, barriers = zeros + 128;
   const uint32_t full_block = barriers, empty_block = full_block + 8 * stages;
-  const uint32_t full_slab = empty_block + 8 * stages, empty_slab = full_slab + 8 * slabs;
-  // For fp16: barriers for converted slabs, and for each converter warp a count of values outside
-  // the window.
-  const uint32_t ready_slab = empty_slab + 8 * slabs, found_outside = ready_slab + 8 * slabs;
+  const uint32_t full_input = empty_block + 8 * stages, empty_input = full_input + 8 * input_stages;
+  // For fp16: barriers for converted input stages, and for each converter warp a count of values
+  // outside the window.
+  const uint32_t ready_input = empty_input + 8 * input_stages, found_outside = ready_input + 8 * input_stages;
   if (threadIdx.x == 0) {
     for (uint32_t i = 0; i < stages; ++i) {
       barrier_init(full_block + 8 * i, 1);
       barrier_init(empty_block + 8 * i, kConsumers / 32);
     }
-    for (uint32_t i = 0; i < slabs; ++i) {
-      barrier_init(full_slab + 8 * i, 1);
-      barrier_init(empty_slab + 8 * i, kConsumers);
-      if constexpr (kHalf) barrier_init(ready_slab + 8 * i, kConverters);
+    for (uint32_t i = 0; i < input_stages; ++i) {
+      barrier_init(full_input + 8 * i, 1);
+      barrier_init(empty_input + 8 * i, kConsumers);
+      if constexpr (kFp16) barrier_init(ready_input + 8 * i, kConverters);
     }
     barrier_init_done();
   }
@@ -120,12 +120,12 @@ __global__ void __launch_bounds__(kIgemmThreads, kColumns* kRowTiles <= 64 ? 2 :
   const uint32_t taps = part.taps(), chunks = tiling.chunks;
   const uint32_t tiles = tiling.row_tiles * tiling.column_tiles;
   uint32_t offset = 0;
-  if constexpr (kHalf) {
+  if constexpr (kFp16) {
     uint32_t outside = 0;
 #pragma unroll 4
     for (uint32_t i = threadIdx.x; i < call.outside_words; i += kIgemmThreads) outside |= call.outside[i];
-    if (feed == Feed::half_from_16 && call.most != nullptr)
-      offset = window_offset(call.half, float_bits(*call.most));
+    if (feed == Feed::fp16_from_16 && call.most != nullptr)
+      offset = window_offset(call.fp16_source, float_bits(*call.most));
     if (__syncthreads_or(static_cast<int>(outside)) != 0) {
       for (uint32_t tile = blockIdx.x + gridDim.x * threadIdx.x; tile < tiles;
            tile += gridDim.x * kIgemmThreads)
@@ -155,25 +155,25 @@ __global__ void __launch_bounds__(kIgemmThreads, kColumns* kRowTiles <= 64 ? 2 :
   constexpr bool kTwo = kColumns * kRowTiles <= 64;  // two blocks per multiprocessor
   if (threadIdx.x >= kConsumers) {
     // What consumers gain and producers keep must not exceed what the block had at launch.
-    fewer_registers<!kHalf ? 24 : kTwo ? 32 : 40>();
+    fewer_registers<!kFp16 ? 24 : kTwo ? 32 : 40>();
     if (taps == 0) return;
     if (threadIdx.x == kConsumers) {
-      // Producer of slabs.
-      uint32_t slab = 0, phase = 1;
+      // Producer of input stages.
+      uint32_t input_stage = 0, phase = 1;
       for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         if (skips(tile)) continue;
         uint32_t image, p, q;
         const int32_t first = pixel_of(tile / tiling.column_tiles * kRows, image, p, q) + part.lowest;
         for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
-          barrier_wait(empty_slab + 8 * slab, phase);
-          barrier_expect(full_slab + 8 * slab, slab_bytes);
+          barrier_wait(empty_input + 8 * input_stage, phase);
+          barrier_expect(full_input + 8 * input_stage, input_bytes);
           for (uint32_t box = 0; box < tiling.boxes; ++box) {
-            copy_box(slab_base + slab * slab_bytes + box * tiling.box_rows * kRowBytes, &map,
+            copy_box(input_base + input_stage * input_bytes + box * tiling.box_rows * kRowBytes, &map,
                      static_cast<int32_t>(chunk * kChannels),
-                     first + static_cast<int32_t>(box * tiling.box_rows), full_slab + 8 * slab);
+                     first + static_cast<int32_t>(box * tiling.box_rows), full_input + 8 * input_stage);
           }
-          if (++slab == slabs) {
-            slab = 0;
+          if (++input_stage == input_stages) {
+            input_stage = 0;
             phase ^= 1;
           }
         }
@@ -193,27 +193,27 @@ __global__ void __launch_bounds__(kIgemmThreads, kColumns* kRowTiles <= 64 ? 2 :
             phase ^= 1;
           }
         }
-        if (resident) break;
+        if (stationary) break;
       }
-    } else if (kHalf && threadIdx.x >= kConsumers + 64) {
+    } else if (kFp16 && threadIdx.x >= kConsumers + 64) {
       const uint32_t thread = threadIdx.x - (kConsumers + 64);
       const Converter<feed, kTwo ? 2 : 4> converter(call, offset);
-      uint32_t slab = 0, phase = 0;
+      uint32_t input_stage = 0, phase = 0;
       for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
-          barrier_wait(full_slab + 8 * slab, phase);
-          const uint32_t at = slab_base + slab * slab_bytes;
-          const uint32_t found = converter.convert(at + thread * 16, at + tiling.slab_rows * kRowBytes);
-          // Orders these threads' writes before the next copy into this slab.
+          barrier_wait(full_input + 8 * input_stage, phase);
+          const uint32_t at = input_base + input_stage * input_bytes;
+          const uint32_t found = converter.convert(at + thread * 16, at + tiling.input_rows * kRowBytes);
+          // Orders these threads' writes before the next copy into this input stage.
           proxy_fence();
           if (thread % 32 == 0) {
-            asm volatile("st.shared.b32 [%0], %1;" ::"r"(found_outside + 8 * slab + thread / 32 * 4),
+            asm volatile("st.shared.b32 [%0], %1;" ::"r"(found_outside + 8 * input_stage + thread / 32 * 4),
                          "r"(found)
                          : "memory");
           }
-          barrier_arrive(ready_slab + 8 * slab);
-          if (++slab == slabs) {
-            slab = 0;
+          barrier_arrive(ready_input + 8 * input_stage);
+          if (++input_stage == input_stages) {
+            input_stage = 0;
             phase ^= 1;
           }
         }
@@ -222,10 +222,10 @@ __global__ void __launch_bounds__(kIgemmThreads, kColumns* kRowTiles <= 64 ? 2 :
     return;
   }
 
-  more_registers<kTwo ? 104 : kHalf ? 232 : 240>();
+  more_registers<kTwo ? 104 : kFp16 ? 232 : 240>();
   const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   RangeCount seen;
-  uint32_t stage = 0, stage_phase = 0, slab = 0, slab_phase = 0;
+  uint32_t stage = 0, stage_phase = 0, input_stage = 0, input_phase = 0;
   bool first_tile = true;
   for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     if (skips(tile)) continue;
@@ -293,7 +293,7 @@ __global__ void __launch_bounds__(kIgemmThreads, kColumns* kRowTiles <= 64 ? 2 :
       mma_commit();
     };
     const auto give_back = [&] {
-      if (!resident && held != 0xFFFFFFFFu && lane == 0) barrier_arrive(empty_block + 8 * held);
+      if (!stationary && held != 0xFFFFFFFFu && lane == 0) barrier_arrive(empty_block + 8 * held);
     };
     const auto next_block = [&] {
       held = stage;
@@ -303,25 +303,25 @@ __global__ void __launch_bounds__(kIgemmThreads, kColumns* kRowTiles <= 64 ? 2 :
       }
     };
     for (uint32_t chunk = 0; chunk < chunks && taps != 0; ++chunk) {
-      if constexpr (kHalf) {
-        barrier_wait(ready_slab + 8 * slab, slab_phase);
+      if constexpr (kFp16) {
+        barrier_wait(ready_input + 8 * input_stage, input_phase);
         uint32_t first, second;
         asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];"
                      : "=r"(first), "=r"(second)
-                     : "r"(found_outside + 8 * slab)
+                     : "r"(found_outside + 8 * input_stage)
                      : "memory");
         outside += first + second;
         where |= first + second != 0 ? 1u << chunk % 32 : 0;
       } else {
-        barrier_wait(full_slab + 8 * slab, slab_phase);
+        barrier_wait(full_input + 8 * input_stage, input_phase);
       }
-      const uint32_t slab_at = slab_base + slab * slab_bytes;
+      const uint32_t input_at = input_base + input_stage * input_bytes;
       const auto wait_block = [&] {
-        if (!resident || first_tile) barrier_wait(full_block + 8 * stage, stage_phase);
+        if (!stationary || first_tile) barrier_wait(full_block + 8 * stage, stage_phase);
       };
       if constexpr (kRowTiles == 2) {
         for (uint32_t tap = 0; tap < taps; ++tap) {
-          const uint32_t moved = slab_at + static_cast<uint32_t>(part.offset[tap]);
+          const uint32_t moved = input_at + static_cast<uint32_t>(part.offset[tap]);
           mma_wait<1>();  // the products that read the first set
           feed_tile(tap, moved, 0, a[0]);
           wait_block();
@@ -335,7 +335,7 @@ __global__ void __launch_bounds__(kIgemmThreads, kColumns* kRowTiles <= 64 ? 2 :
         }
       } else {
         const auto one = [&](uint32_t tap, uint32_t(&set)[kSteps][4]) {
-          feed_tile(tap, slab_at + static_cast<uint32_t>(part.offset[tap]), 0, set);
+          feed_tile(tap, input_at + static_cast<uint32_t>(part.offset[tap]), 0, set);
           wait_block();
           multiply(set, sums[0]);
           mma_wait<1>();  // the previous tap
@@ -353,22 +353,22 @@ __global__ void __launch_bounds__(kIgemmThreads, kColumns* kRowTiles <= 64 ? 2 :
           mma_wait<0>();  // the next chunk begins with this set
         }
       }
-      barrier_arrive(empty_slab + 8 * slab);
-      if (++slab == slabs) {
-        slab = 0;
-        slab_phase ^= 1;
+      barrier_arrive(empty_input + 8 * input_stage);
+      if (++input_stage == input_stages) {
+        input_stage = 0;
+        input_phase ^= 1;
       }
     }
     mma_wait<0>();
     give_back();
     first_tile = false;
-    if constexpr (kHalf) {
+    if constexpr (kFp16) {
       if (threadIdx.x == 0) {
         call.marks[tile] = outside > kMostOutside ? 1 : 0;
         if (outside > kMostOutside) *call.marked = 1;
       }
       if (outside > kMostOutside) continue;
-      if constexpr (feed == Feed::half_from_16) {
+      if constexpr (feed == Feed::fp16_from_16) {
         for (uint32_t chunk = 0; chunk < chunks && where != 0; ++chunk) {
           if ((where >> chunk % 32 & 1) == 0) continue;
           uint32_t image, p, q;
@@ -381,7 +381,7 @@ __global__ void __launch_bounds__(kIgemmThreads, kColumns* kRowTiles <= 64 ? 2 :
       }
       // The power of two that the sums lack.
       const float factor =
-          bits_float(static_cast<uint32_t>(static_cast<int32_t>(offset) - call.half_power + 127) << 23);
+          bits_float(static_cast<uint32_t>(static_cast<int32_t>(offset) - call.fp16_power + 127) << 23);
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
@@ -436,9 +436,9 @@ void start_columns(const CUtensorMap& map, const IgemmCall& call, Stream stream)
 template <Feed feed>
 void start_channels(const CUtensorMap& map, const IgemmCall& call, Stream stream) {
   if (call.tiling.channels == 16) return start_columns<feed, 16>(map, call, stream);
-  if constexpr (feed == Feed::bf16_from_8 || feed == Feed::half_from_8) {
+  if constexpr (feed == Feed::bf16_from_8 || feed == Feed::fp16_from_8) {
     if (call.tiling.channels == 64) return start_columns<feed, 64>(map, call, stream);
-  } else if constexpr (feed == Feed::bf16 || feed == Feed::half_from_16) {
+  } else if constexpr (feed == Feed::bf16 || feed == Feed::fp16_from_16) {
     if (call.tiling.channels == 64) {
       return call.tiling.rows == 256 ? start_tile<128, 2, feed, 64>(map, call, stream)
                                      : start_tile<128, 1, feed, 64>(map, call, stream);

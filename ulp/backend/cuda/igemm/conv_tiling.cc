@@ -8,10 +8,10 @@ namespace {
 
 // Shared memory of a block, in bytes: alone on a multiprocessor, or one of two.
 constexpr size_t kSharedOfOne = 227 * 1024, kSharedOfTwo = 113 * 1024;
-// Reserved in it: a row of zeros, two barriers per stage, three per slab, and eight bytes per slab
-// for the converters' findings.
+// Reserved in it: a row of zeros, two barriers per stage, three per input stage, and eight bytes
+// per input stage for the converters' findings.
 constexpr size_t kZeros = 128, kBarriers = 1024;
-constexpr uint32_t kMostSlabs = 3, kMostStages = kBarriers / 16 - 2 * kMostSlabs;
+constexpr uint32_t kMostInputStages = 3, kMostStages = kBarriers / 16 - 2 * kMostInputStages;
 
 // Whether two blocks share a multiprocessor.
 bool in_pairs(const IgemmTiling& tiling) { return tiling.columns * (tiling.rows / 128) <= 64; }
@@ -52,14 +52,15 @@ constexpr Candidate kCandidates[] = {
 
 double cost(const Candidate& candidate, uint32_t tiles, Feed feed, uint32_t processors) {
   const uint32_t each = (tiles + processors - 1) / processors;
-  const bool ready = feed == Feed::bf16 || feed == Feed::half_from_16;
+  const bool ready = feed == Feed::bf16 || feed == Feed::fp16_from_16;
   return each / 2 * (ready ? candidate.pair_of_bf16 : candidate.pair) + each % 2 * candidate.alone;
 }
 
 // Whether one launch can do both.
 bool alike(const IgemmTiling& a, const IgemmTiling& b) {
-  return a.rows == b.rows && a.columns == b.columns && a.channels == b.channels && a.slabs == b.slabs &&
-         a.boxes == b.boxes && a.box_rows == b.box_rows && a.row_tiles == b.row_tiles;
+  return a.rows == b.rows && a.columns == b.columns && a.channels == b.channels &&
+         a.input_stages == b.input_stages && a.boxes == b.boxes && a.box_rows == b.box_rows &&
+         a.row_tiles == b.row_tiles;
 }
 
 bool alike_all(const std::vector<IgemmTiling>& tilings) {
@@ -74,65 +75,66 @@ bool worth_trying(const Candidate& candidate, uint32_t out_c, bool others) {
   return candidate.columns > 32 || out_c <= 64 || !others;
 }
 
-// Completes a tiling with this many slabs of this many channels. False if it does not fit.
-bool fill_slabs(const IgemmShape& shape, Feed feed, uint32_t processors, uint32_t slab_pixels,
-                uint32_t channels, uint32_t slabs, IgemmTiling& tiling) {
+// Completes a tiling with this many input stages of this many channels. False if it does not fit.
+bool fill_input_stages(const IgemmShape& shape, Feed feed, uint32_t processors, uint32_t input_pixels,
+                       uint32_t channels, uint32_t input_stages, IgemmTiling& tiling) {
   tiling.channels = channels;
   tiling.chunks = (shape.in_c + tiling.channels - 1) / tiling.channels;
   tiling.column_tiles = (shape.out_c + tiling.columns - 1) / tiling.columns;
   tiling.row_tiles = static_cast<uint32_t>((shape.results() + tiling.rows - 1) / tiling.rows);
-  tiling.slab_rows = slab_pixels;
-  tiling.boxes = (tiling.slab_rows + 255) / 256;
-  tiling.box_rows = up((tiling.slab_rows + tiling.boxes - 1) / tiling.boxes, 8);
-  tiling.slabs = slabs;
+  tiling.input_rows = input_pixels;
+  tiling.boxes = (tiling.input_rows + 255) / 256;
+  tiling.box_rows = up((tiling.input_rows + tiling.boxes - 1) / tiling.boxes, 8);
+  tiling.input_stages = input_stages;
   const size_t limit = in_pairs(tiling) ? kSharedOfTwo : kSharedOfOne;
-  const size_t slab = size_t{tiling.boxes} * tiling.box_rows * tiling.channels * feed_bytes(feed);
-  const size_t block = tiling.block_bytes(feed), beside = kZeros + kBarriers + slabs * slab;
+  const size_t input_stage = size_t{tiling.boxes} * tiling.box_rows * tiling.channels * feed_bytes(feed);
+  const size_t block = tiling.block_bytes(feed), beside = kZeros + kBarriers + input_stages * input_stage;
   if (beside + 2 * block > limit) return false;
   const uint32_t steps = tiling.chunks * std::max(shape.taps(), 1u);
   tiling.stages =
       static_cast<uint32_t>(std::min({(limit - beside) / block, size_t{steps}, size_t{kMostStages}}));
-  tiling.resident = tiling.stages == steps && tiling.column_tiles == 1;
-  if (!tiling.resident) tiling.stages = std::clamp(tiling.stages, 2u, 8u);
+  tiling.stationary = tiling.stages == steps && tiling.column_tiles == 1;
+  if (!tiling.stationary) tiling.stages = std::clamp(tiling.stages, 2u, 8u);
   tiling.shared = beside + tiling.stages * block;
   tiling.grid = std::min(tiling.row_tiles * tiling.column_tiles, processors * (in_pairs(tiling) ? 2u : 1u));
   return true;
 }
 
-// Two slabs: one is copied while the other is read. If slabs are converted in between, a third is
-// used, provided that weights keep the stages they need.
-bool fill_tiling(const IgemmShape& shape, Feed feed, uint32_t processors, uint32_t slab_pixels,
+// Two input stages: one is copied while the other is read. If input stages are converted in
+// between, a third is used, provided that weights keep the stages they need.
+bool fill_tiling(const IgemmShape& shape, Feed feed, uint32_t processors, uint32_t input_pixels,
                  uint32_t channels, IgemmTiling& tiling) {
-  if (!fill_slabs(shape, feed, processors, slab_pixels, channels, 2, tiling)) return false;
+  if (!fill_input_stages(shape, feed, processors, input_pixels, channels, 2, tiling)) return false;
   IgemmTiling three = tiling;
-  if (feed == Feed::half_from_16 &&
-      fill_slabs(shape, feed, processors, slab_pixels, channels, kMostSlabs, three) &&
-      three.resident == tiling.resident && (three.resident || three.stages >= std::min(tiling.stages, 4u)))
+  if (feed == Feed::fp16_from_16 &&
+      fill_input_stages(shape, feed, processors, input_pixels, channels, kMostInputStages, three) &&
+      three.stationary == tiling.stationary &&
+      (three.stationary || three.stages >= std::min(tiling.stages, 4u)))
     tiling = three;
   return true;
 }
 
-// Completes a tiling whose rows and columns are set, with slabs of `slab_pixels` pixels.
-bool fill_widest(const IgemmShape& shape, Feed feed, uint32_t processors, uint32_t slab_pixels,
+// Completes a tiling whose rows and columns are set, with input stages of `input_pixels` pixels.
+bool fill_widest(const IgemmShape& shape, Feed feed, uint32_t processors, uint32_t input_pixels,
                  IgemmTiling& tiling) {
   // A thread writes a quarter of the columns, or none.
   if (shape.out_c % (tiling.columns / 4) != 0) return false;
   // With 16-bit codes, 64 channels of operands fit the registers only if the block is alone on a
   // multiprocessor.
-  const bool wide = feed == Feed::bf16_from_8 || feed == Feed::half_from_8 ||
-                    ((feed == Feed::bf16 || feed == Feed::half_from_16) && tiling.columns == 128);
+  const bool wide = feed == Feed::bf16_from_8 || feed == Feed::fp16_from_8 ||
+                    ((feed == Feed::bf16 || feed == Feed::fp16_from_16) && tiling.columns == 128);
   const uint32_t widest = wide ? 64 : 32;
   const uint32_t channels = shape.in_c >= widest ? widest : shape.in_c > 16 ? 32 : 16;
-  // Wide slabs need fewer steps, but must leave room for enough weight stages.
-  if (channels == 64 && fill_tiling(shape, feed, processors, slab_pixels, 64, tiling) && tiling.stages >= 4)
+  // Wide input stages need fewer steps, but must leave room for enough weight stages.
+  if (channels == 64 && fill_tiling(shape, feed, processors, input_pixels, 64, tiling) && tiling.stages >= 4)
     return true;
-  return fill_tiling(shape, feed, processors, slab_pixels, channels == 64 ? 32 : channels, tiling) ||
-         fill_tiling(shape, feed, processors, slab_pixels, channels, tiling);
+  return fill_tiling(shape, feed, processors, input_pixels, channels == 64 ? 32 : channels, tiling) ||
+         fill_tiling(shape, feed, processors, input_pixels, channels, tiling);
 }
 
 }  // namespace
 
-std::optional<uint32_t> slab_rows(const IgemmShape& shape, uint32_t rows) {
+std::optional<uint32_t> input_rows(const IgemmShape& shape, uint32_t rows) {
   if (!in_order(shape)) return std::nullopt;
   int64_t low = 0, high = 0, most = 0;
   for (uint32_t tap = 0; tap < shape.taps(); ++tap) {
@@ -242,8 +244,8 @@ int32_t lowest_offset(const IgemmShape& shape) {
 }
 
 bool make_tiling(const IgemmShape& shape, Feed feed, uint32_t processors, IgemmTiling& tiling) {
-  const std::optional<uint32_t> slab_pixels = slab_rows(shape, tiling.rows);
-  return slab_pixels && fill_widest(shape, feed, processors, *slab_pixels, tiling);
+  const std::optional<uint32_t> input_pixels = input_rows(shape, tiling.rows);
+  return input_pixels && fill_widest(shape, feed, processors, *input_pixels, tiling);
 }
 
 std::vector<IgemmTiling> make_tilings(std::span<const IgemmPart> parts, Feed feed, uint32_t processors,
@@ -255,20 +257,21 @@ std::vector<IgemmTiling> make_tilings(std::span<const IgemmPart> parts, Feed fee
   for (size_t i = 0; i < parts.size(); ++i) {
     if (!make_tiling(parts[i].shape, feed, processors, made[i])) return {};
   }
-  // All parts get slabs of the largest part's size, with channels as for the part with most taps.
+  // All parts get input stages of the largest part's size, with channels as for the part with most
+  // taps.
   size_t most = 0;
   uint32_t pixels = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
     const IgemmShape &shape = parts[i].shape, &first = parts[0].shape;
     if (shape.out_h != first.out_h || shape.out_w != first.out_w) return made;
     if (shape.taps() > parts[most].shape.taps()) most = i;
-    pixels = std::max(pixels, made[i].slab_rows);
+    pixels = std::max(pixels, made[i].input_rows);
   }
   std::vector<IgemmTiling> together(parts.size(), empty);
   if (!fill_widest(parts[most].shape, feed, processors, pixels, together[most])) return made;
   for (size_t i = 0; i < parts.size(); ++i) {
-    if (!fill_slabs(parts[i].shape, feed, processors, pixels, together[most].channels, together[most].slabs,
-                    together[i]))
+    if (!fill_input_stages(parts[i].shape, feed, processors, pixels, together[most].channels,
+                           together[most].input_stages, together[i]))
       return made;
   }
   return together;
@@ -333,7 +336,7 @@ std::optional<Again> choose_again(const IgemmShape& shape, Feed feed, uint32_t p
   return again;
 }
 
-HalfFormat half_format(const QuickCodec& codec) {
+Fp16Source fp16_source(const QuickCodec& codec) {
   const auto man = static_cast<uint32_t>(codec.spec.man);
   return {man, 1 - codec.spec.emin, codec.spec.max_code >> man};
 }
@@ -344,13 +347,14 @@ void complete(IgemmCall& call, Feed feed, const QuickCodec& codec) {
   if (feed == Feed::bf16_from_8) {
     call.shift = static_cast<uint32_t>(7 - codec.spec.man);
     call.mask = (0x8000u | 0x7Fu << call.shift) * 0x00010001u;
-  } else if (feeds_half(feed)) {
-    call.half = half_format(codec);
-    if (feed == Feed::half_from_8) {
-      call.shift = 10 - call.half.man;
+  } else if (feeds_fp16(feed)) {
+    call.fp16_source = fp16_source(codec);
+    if (feed == Feed::fp16_from_8) {
+      call.shift = 10 - call.fp16_source.man;
       call.mask = (0x8000u | 0x7Fu << call.shift) * 0x00010001u;
       // fp16's highest exponent field is no number.
-      if (call.half.top == 31) call.highest = (0x7Fu >> call.half.man << call.half.man) * 0x01010101u;
+      if (call.fp16_source.top == 31)
+        call.highest = (0x7Fu >> call.fp16_source.man << call.fp16_source.man) * 0x01010101u;
     }
   } else if (feeds_tf32(feed)) {
     call.shift = 32 - bits - codec.shift;
@@ -359,19 +363,19 @@ void complete(IgemmCall& call, Feed feed, const QuickCodec& codec) {
   }
   call.parts = 1;
   IgemmTaps& part = call.part[0];
-  if (const PaddedTiles& padded = call.tiling.padded; call.tiling.is_padded()) {
-    call.area = Divisor::of(padded.image_pitch);
-    call.width = Divisor::of(padded.pitch);
+  if (const HaloTiles& halo = call.tiling.halo; call.tiling.is_halo()) {
+    call.area = Divisor::of(halo.image_pitch);
+    call.width = Divisor::of(halo.pitch);
     for (uint32_t tap = 0; tap < shape.taps(); ++tap) {
-      part.offset[tap] = (shape.row[tap / shape.columns] - padded.row) * static_cast<int32_t>(padded.pitch) +
-                         shape.column[tap % shape.columns] - padded.column;
+      part.offset[tap] = (shape.row[tap / shape.columns] - halo.row) * static_cast<int32_t>(halo.pitch) +
+                         shape.column[tap % shape.columns] - halo.column;
     }
     return;
   }
   call.area = Divisor::of(shape.out_h * shape.out_w);
   call.width = Divisor::of(shape.out_w);
   part.stages = call.tiling.stages;
-  part.resident = call.tiling.resident;
+  part.stationary = call.tiling.stationary;
   part.first_h = shape.first_h;
   part.first_w = shape.first_w;
   part.rows = shape.rows;
@@ -384,9 +388,9 @@ void complete(IgemmCall& call, Feed feed, const QuickCodec& codec) {
   }
 }
 
-bool join(IgemmCall& call, const IgemmCall& other, Feed feed) {
-  if (call.parts == kMostParts || other.parts != 1 || feeds_half(feed) || call.tiling.is_padded() ||
-      other.tiling.is_padded() || call.shape.out_h != other.shape.out_h ||
+bool merge_calls(IgemmCall& call, const IgemmCall& other, Feed feed) {
+  if (call.parts == kMostParts || other.parts != 1 || feeds_fp16(feed) || call.tiling.is_halo() ||
+      other.tiling.is_halo() || call.shape.out_h != other.shape.out_h ||
       call.shape.out_w != other.shape.out_w || !alike(call.tiling, other.tiling))
     return false;
   call.tiling.shared = std::max(call.tiling.shared, other.tiling.shared);
@@ -400,7 +404,7 @@ IgemmWeights::Image weight_image(const IgemmPart& part, const IgemmTiling& tilin
   image.blocks = tiling.column_tiles * tiling.chunks * part.shape.taps();
   image.column_bits = static_cast<uint8_t>(std::bit_width(tiling.columns) - 1);
   image.channel_bits = static_cast<uint8_t>(std::bit_width(tiling.channels) - 1);
-  image.natural = tiling.is_padded();
+  image.natural = tiling.is_halo();
   image.taps = Divisor::of(std::max(part.shape.taps(), 1u));
   image.chunks = Divisor::of(tiling.chunks);
   std::copy(std::begin(part.source), std::end(part.source), std::begin(image.source));

@@ -42,7 +42,7 @@ std::vector<IgemmPart> gradient_parts(const ConvExtents32& conv);
 bool make_tiling(const IgemmShape& shape, Feed feed, uint32_t processors, IgemmTiling& tiling);
 // Number of pixels between the lowest and the highest that any tile of `rows` results reads. None
 // if results are not in the order of their pixels.
-std::optional<uint32_t> slab_rows(const IgemmShape& shape, uint32_t rows);
+std::optional<uint32_t> input_rows(const IgemmShape& shape, uint32_t rows);
 // Offset of the first tap from a result's own pixel, in pixels: 0 or less.
 int32_t lowest_offset(const IgemmShape& shape);
 // The tiling expected to be fastest; none if none fits.
@@ -54,7 +54,7 @@ std::vector<IgemmTiling> make_tilings(std::span<const IgemmPart> parts, Feed fee
 // The fastest of those. If parts are launched separately, the fastest for each.
 std::vector<IgemmTiling> choose_tilings(std::span<const IgemmPart> parts, Feed feed, uint32_t processors);
 
-HalfFormat half_format(const QuickCodec& codec);
+Fp16Source fp16_source(const QuickCodec& codec);
 // How marked tiles are recomputed: with the same columns, and with few rows so that a few tiles do
 // not take long. The tiling itself has no marks. None if a tile does not fit.
 struct Again {
@@ -69,7 +69,7 @@ std::optional<Again> choose_again(const IgemmShape& shape, Feed feed, uint32_t p
 void complete(IgemmCall& call, Feed feed, const QuickCodec& codec);
 // Adds the other call's part to this call, if one launch can do both. Not for fp16 products, whose
 // marks are per part, nor for the recomputation of marked tiles.
-bool join(IgemmCall& call, const IgemmCall& other, Feed feed);
+bool merge_calls(IgemmCall& call, const IgemmCall& other, Feed feed);
 
 // Where a part's weights come from and where they are packed to.
 IgemmWeights::Image weight_image(const IgemmPart& part, const IgemmTiling& tiling, uint32_t* to);

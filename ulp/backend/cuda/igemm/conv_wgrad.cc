@@ -151,12 +151,12 @@ class GradTask : public Task {
       in = codes;
     }
     run_grad(call, in, context.bytes(grad_.id()), context.stream);
-    PartSums sums{call.parts, call.tiling.pieces, elements_, result_.view(context), context.state};
+    SplitKSums sums{call.parts, call.tiling.pieces, elements_, result_.view(context), context.state};
     if (gathered_) {
       sums.out = {};
       sums.out.stored = array_view(floats(context, padded_), elements_);
     }
-    add_parts(sums, context.stream);
+    add_split_k(sums, context.stream);
     if (gathered_) {
       encode(result_.view(context), context.state,
              {0, call.shape.out_c, gathered_->channels, gathered_->padded}, floats(context, padded_),
@@ -243,7 +243,7 @@ double cost(const IgemmShape& shape, const GradTiling& tiling, uint32_t processo
 
 std::optional<GradTiling> make_grad_tiling(const IgemmShape& shape, uint32_t in_bytes, uint32_t out_bytes,
                                            bool tf32, uint32_t processors) {
-  const std::optional<uint32_t> rows = slab_rows(shape, kGradPixels);
+  const std::optional<uint32_t> rows = input_rows(shape, kGradPixels);
   if (!rows) return std::nullopt;
   const auto width = [](uint32_t channels) { return channels > 32 ? 64u : channels > 16 ? 32u : 16u; };
   GradTiling tiling;
@@ -268,10 +268,10 @@ std::optional<GradTiling> make_grad_tiling(const IgemmShape& shape, uint32_t in_
     if (tf32 || tiling.each > 2) break;
   }
   const uint32_t boxes = (*rows + 255) / 256, each = (*rows + boxes - 1) / boxes;
-  tiling.slab_rows = (each + 7) / 8 * 8 * boxes;
-  if (tiling.slab_rows > 0xFFFF) return std::nullopt;  // tables have 16 bits for a row
+  tiling.input_rows = (each + 7) / 8 * 8 * boxes;
+  if (tiling.input_rows > 0xFFFF) return std::nullopt;  // tables have 16 bits for a row
   const auto whole = [](size_t bytes) { return (bytes + 1023) / 1024 * 1024; };
-  const size_t stage = whole(size_t{tiling.slab_rows} * tiling.inputs * in_bytes) +
+  const size_t stage = whole(size_t{tiling.input_rows} * tiling.inputs * in_bytes) +
                        whole(size_t{kGradPixels} * tiling.outputs * out_bytes) +
                        kGradPixels * sizeof(uint32_t);
   // Gradients as operands, a row of zeros, barriers.

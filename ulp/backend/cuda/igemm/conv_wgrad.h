@@ -33,7 +33,7 @@ struct GradTiling {
   uint32_t tiles = 1;   // of pixels
   uint32_t pieces = 1;  // pieces of the batch (split-K), `each` tiles per piece
   uint32_t each = 1;
-  uint32_t slab_rows = 0;  // pixels of the input slab, a multiple of 8
+  uint32_t input_rows = 0;  // pixels of the input stage, a multiple of 8
   uint32_t stages = 4;
   size_t shared = 0;
 
@@ -70,7 +70,7 @@ void complete(GradCall& call, const QuickCodec& in, const QuickCodec& out);
 void run_grad(const GradCall& call, const uint8_t* in, const uint8_t* grad, Stream stream);
 
 // Split-K reduction: adds `pieces` arrays of `elements` and writes the sum.
-struct PartSums {
+struct SplitKSums {
   const float* parts = nullptr;
   uint32_t pieces = 1;
   uint64_t elements = 0;
@@ -78,6 +78,6 @@ struct PartSums {
   const StepState* state = nullptr;
   Rounder rounder = {};  // set by the launch
 };
-void add_parts(PartSums sums, Stream stream);
+void add_split_k(SplitKSums sums, Stream stream);
 
 }  // namespace ulp::cuda

@@ -74,7 +74,7 @@ struct GradBlock {
   __device__ __forceinline__ GradBlock(const GradCall& made, uint8_t* shared) : call(made), memory(shared) {
     const GradTiling& tiling = call.tiling;
     stages = tiling.stages;
-    in_bytes = (tiling.slab_rows * kInRow + 1023) / 1024 * 1024;
+    in_bytes = (tiling.input_rows * kInRow + 1023) / 1024 * 1024;
     stage_bytes = in_bytes + kGradBytes;
     base = shared_address(memory);
     copies = base + stages * stage_bytes;
@@ -123,16 +123,16 @@ struct GradBlock {
 
   // Called by one thread.
   __device__ __forceinline__ void copy_tiles(const CUtensorMap& in_map, const CUtensorMap& out_map) const {
-    const uint32_t slab_rows = call.tiling.slab_rows;
+    const uint32_t input_rows = call.tiling.input_rows;
     // A copy takes at most 256 rows.
-    const uint32_t boxes = (slab_rows + 255) / 256, rows = slab_rows / boxes;
+    const uint32_t boxes = (input_rows + 255) / 256, rows = input_rows / boxes;
     Ring stage{0, 1};
     for (uint32_t tile = begin; tile < end; ++tile) {
       uint32_t p, q;
       const int32_t first = pixel_of(tile * kGradPixels, p, q) + call.lowest;
       barrier_wait(empty + 8 * stage.at, stage.phase);
       const uint32_t come = full + 8 * stage.at, at = base + stage.at * stage_bytes;
-      barrier_expect(come, slab_rows * kInRow + kGradPixels * kOutRow);
+      barrier_expect(come, input_rows * kInRow + kGradPixels * kOutRow);
       for (uint32_t box = 0; box < boxes; ++box) {
         copy_box(at + box * rows * kInRow, &in_map, static_cast<int32_t>(first_in()),
                  first + static_cast<int32_t>(box * rows), come);
@@ -143,7 +143,8 @@ struct GradBlock {
     }
   }
 
-  // Tabulates for each output pixel its position in the slab and which taps lie inside the image.
+  // Tabulates for each output pixel its position in the input stage and which taps lie inside the
+  // image.
   __device__ __forceinline__ void make_tables(uint32_t lane) const {
     const IgemmShape& shape = call.shape;
     const auto results = static_cast<uint32_t>(shape.results());
@@ -248,9 +249,9 @@ struct GradBlock {
 
   // Address of a pixel's codes under a tap; a row of zeros if the tap is outside the image or does
   // not exist.
-  __device__ __forceinline__ uint32_t codes_at(uint32_t slab, uint32_t entry, const Tap& tap,
+  __device__ __forceinline__ uint32_t codes_at(uint32_t input_stage, uint32_t entry, const Tap& tap,
                                                uint32_t part) const {
-    const uint32_t there = slab + swizzled<kInRow>((entry & 0xFFFFu) + tap.moved, part);
+    const uint32_t there = input_stage + swizzled<kInRow>((entry & 0xFFFFu) + tap.moved, part);
     uint32_t at;  // without a branch
     asm("{.reg .pred p; setp.ne.b32 p, %1, 0; selp.b32 %0, %2, %3, p;}"
         : "=r"(at)

@@ -9,7 +9,7 @@ namespace ulp::cuda {
 
 // Two 16-bit codes with their signs.
 __device__ inline uint32_t two_codes(const Rounder& rounder, float low, float high) {
-  if (rounder.unit != Rounder::Unit::none) return unit_codes(rounder.unit, low, high);
+  if (rounder.native != Rounder::Native::none) return native_codes(rounder.native, low, high);
   const uint32_t codes = __byte_perm(quick_code(rounder, low), quick_code(rounder, high), 0x5410);
   const uint32_t signs = __byte_perm(float_bits(low), float_bits(high), 0x7632);
   return choose_bits(0x7FFF7FFFu, codes, signs);

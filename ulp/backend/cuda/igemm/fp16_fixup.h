@@ -1,7 +1,7 @@
 // The fixup for values that fp16 does not hold, in the kernel of conv_igemm.h. The warps that
-// convert slabs detect such values. Where they are few and below the window, the products that the
-// tensor core missed are added to the tile's sums. The order of these additions depends on shapes
-// alone. Only for files compiled for sm_90a.
+// convert input stages detect such values. Where they are few and below the window, the products
+// that the tensor core missed are added to the tile's sums. The order of these additions depends on
+// shapes alone. Only for files compiled for sm_90a.
 #pragma once
 
 #include "ulp/backend/cuda/igemm/sm90.h"
@@ -14,7 +14,7 @@ template <Feed feed, int kPieces>
 class Converter {
  public:
   __device__ Converter(const IgemmCall& call, uint32_t offset)
-      : window_(HalfWindow::of(call.half, offset)), highest_(call.highest) {}
+      : window_(Fp16Window::of(call.fp16_source, offset)), highest_(call.highest) {}
 
   // Converts the 16-byte pieces from `at`, the thread's first, to `end`. Returns how many threads
   // of the warp saw values below the window, or more than kMostOutside if some values can only be
@@ -23,13 +23,13 @@ class Converter {
     constexpr uint32_t kNext = kConverters * 16;
     HalvesSeen seen;
     uint32_t found = 0;
-    if (feed == Feed::half_from_8 && highest_ == 0) return 0;
+    if (feed == Feed::fp16_from_8 && highest_ == 0) return 0;
     // Several loads are in flight at a time.
     for (; at + (kPieces - 1) * kNext < end; at += kPieces * kNext) several<kPieces>(at, seen, found);
     for (; at < end; at += kNext) several<1>(at, seen, found);
     __syncwarp();
-    const bool above = feed == Feed::half_from_8 ? (found & 0x80808080u) != 0 : seen.above(window_);
-    const uint32_t below = __ballot_sync(0xFFFFFFFFu, feed == Feed::half_from_16 && seen.below(window_));
+    const bool above = feed == Feed::fp16_from_8 ? (found & 0x80808080u) != 0 : seen.above(window_);
+    const uint32_t below = __ballot_sync(0xFFFFFFFFu, feed == Feed::fp16_from_16 && seen.below(window_));
     return __any_sync(0xFFFFFFFFu, above) != 0 ? kMostOutside + 1 : static_cast<uint32_t>(__popc(below));
   }
 
@@ -47,12 +47,12 @@ class Converter {
     }
 #pragma unroll
     for (int i = 0; i < n; ++i) {
-      if constexpr (feed == Feed::half_from_8) {
+      if constexpr (feed == Feed::fp16_from_8) {
         // A byte with all bits of `highest_` set gives 0x80 - 0, whose highest bit is set.
 #pragma unroll
         for (int k = 0; k < 4; ++k) found |= 0x80808080u - (~word[i][k] & highest_);
       } else {
-        to_halves(window_, word[i], seen);
+        to_fp16(window_, word[i], seen);
         asm volatile("st.shared.v4.b32 [%4], {%0,%1,%2,%3};" ::"r"(word[i][0]), "r"(word[i][1]),
                      "r"(word[i][2]), "r"(word[i][3]), "r"(at + static_cast<uint32_t>(i) * kNext)
                      : "memory");
@@ -60,13 +60,13 @@ class Converter {
     }
   }
 
-  HalfWindow window_;
+  Fp16Window window_;
   uint32_t highest_;
 };
 
 // What a consumer thread knows of one of its rows.
 struct IgemmRow {
-  uint32_t at;     // address in the slab, in bytes, of its part of the pixel
+  uint32_t at;     // address in the input stage, in bytes, of its part of the pixel
   uint32_t valid;  // bit mask of taps that lie inside the image
   uint32_t pixel;  // the result's pixel; all ones: none
 };
@@ -74,7 +74,7 @@ struct IgemmRow {
 // Bit mask of the codes below the window, among n neighbouring ones; n is 4 or a multiple of 8.
 // `left` codes remain: a group of eight with none of them is skipped.
 template <int n>
-__device__ inline uint32_t which_below(const HalfWindow& window, const uint16_t* codes, uint32_t left) {
+__device__ inline uint32_t which_below(const Fp16Window& window, const uint16_t* codes, uint32_t left) {
   uint32_t bits = 0;
 #pragma unroll
   for (int i = 0; i < n; i += 8) {
@@ -98,9 +98,9 @@ __device__ inline uint32_t which_below(const HalfWindow& window, const uint16_t*
 
 // Adds the missing products of a chunk's values below the window to a thread's sums; the thread is
 // the t-th of four that share rows. No wgmma may be in flight, and all threads of a warp must call
-// it. `first` is the slab's first pixel, `blocks` the weights of the chunk and columns. Codes are
-// read from global memory, as conversion has overwritten them in shared memory. Products are exact,
-// so each is rounded once, when it is added.
+// it. `first` is the input stage's first pixel, `blocks` the weights of the chunk and columns.
+// Codes are read from global memory, as conversion has overwritten them in shared memory. Products
+// are exact, so each is rounded once, when it is added.
 template <int kColumns, int kRowTiles, int kChannels>
 __device__ inline void add_below(const IgemmCall& call, const IgemmTaps& part, uint32_t offset,
                                  uint32_t first, uint32_t chunk, const uint8_t* blocks, uint32_t t,
@@ -108,7 +108,7 @@ __device__ inline void add_below(const IgemmCall& call, const IgemmTaps& part, u
                                  float (&sums)[kRowTiles][kColumns / 2]) {
   constexpr uint32_t kRowBytes = kChannels * 2, kPartBytes = kRowBytes / 4, kOwn = kColumns / 4;
   constexpr uint32_t kEach = kChannels / 4, kBlockBytes = kColumns * kChannels * 2, kAll = 0xFFFFFFFFu;
-  const HalfWindow window = HalfWindow::of(call.half, offset);
+  const Fp16Window window = Fp16Window::of(call.fp16_source, offset);
   const uint32_t taps = part.taps(), in_c = call.shape.in_c, own = chunk * kChannels + t * kEach;
   const auto* codes = reinterpret_cast<const uint16_t*>(call.in);
   // The codes of the pixel that a row's tap meets; the tap must lie inside the image.
@@ -144,8 +144,8 @@ __device__ inline void add_below(const IgemmCall& call, const IgemmTaps& part, u
 #pragma unroll 1
         for (; bits != 0; bits &= bits - 1) {
           const uint32_t c = thread * kEach + static_cast<uint32_t>(__ffs(static_cast<int>(bits))) - 1;
-          const float x =
-              missing_part(call.half, window, offset, __ldg(pixel_at(row, tap) + chunk * kChannels + c));
+          const float x = missing_part(call.fp16_source, window, offset,
+                                       __ldg(pixel_at(row, tap) + chunk * kChannels + c));
           const auto* weight = reinterpret_cast<const uint16_t*>(blocks + tap * kBlockBytes) +
                                block_position(kColumns, kChannels, false, t * kOwn, c);
           // The thread's own columns, in the layout of block_position.

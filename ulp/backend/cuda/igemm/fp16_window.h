@@ -13,7 +13,7 @@
 namespace ulp::cuda {
 
 // A format of 16 or 8 bits without specials.
-struct HalfFormat {
+struct Fp16Source {
   uint32_t man = 9;
   int32_t bias = 31;
   uint32_t top = 63;  // the highest exponent field
@@ -59,7 +59,7 @@ ULP_HD inline uint32_t add_then_most(uint32_t a, uint32_t b, uint32_t c) {
 // offset 0 the fields below become fp16 subnormals. The offset puts the tensor's largest value
 // `most` (an fp32 pattern), once rounded, into the highest field. A wrong offset only makes more
 // values lie outside.
-ULP_HD constexpr uint32_t window_offset(const HalfFormat& format, uint32_t most) {
+ULP_HD constexpr uint32_t window_offset(const Fp16Source& format, uint32_t most) {
   const int32_t field =
       static_cast<int32_t>((most + (uint32_t{1} << (22 - format.man))) >> 23) - 127 + format.bias;
   const auto top = static_cast<int32_t>(format.top), highest = field < top ? field : top;
@@ -67,13 +67,13 @@ ULP_HD constexpr uint32_t window_offset(const HalfFormat& format, uint32_t most)
 }
 
 // A tensor's window in the form that conversion uses.
-struct HalfWindow {
+struct Fp16Window {
   uint32_t lowered = 0;  // added to magnitudes, in both halves
   uint32_t shift = 0;    // from the format's mantissa to fp16's
   // The first magnitude above the window; the first within it, minus 1.
   uint32_t beyond = 0, first_less = 0;
 
-  ULP_HD static constexpr HalfWindow of(const HalfFormat& format, uint32_t offset) {
+  ULP_HD static constexpr Fp16Window of(const Fp16Source& format, uint32_t offset) {
     return {((0u - (offset << format.man)) & 0xFFFFu) * 0x00010001u, 10 - format.man,
             (offset + 31) << format.man, offset == 0 ? 0 : ((offset + 1) << format.man) - 1};
   }
@@ -85,22 +85,22 @@ struct HalvesSeen {
   uint32_t most = 0, least_less = 0xFFFFFFFFu;
 
   // Whether a value lies outside.
-  ULP_HD constexpr bool above(const HalfWindow& window) const {
+  ULP_HD constexpr bool above(const Fp16Window& window) const {
     const uint32_t high = most >> 16, low = most & 0xFFFFu;
     return (high > low ? high : low) >= window.beyond;
   }
-  ULP_HD constexpr bool below(const HalfWindow& window) const {
+  ULP_HD constexpr bool below(const Fp16Window& window) const {
     const uint32_t high_less = least_less >> 16, low_less = least_less & 0xFFFFu;
     return (high_less < low_less ? high_less : low_less) < window.first_less;
   }
-  ULP_HD constexpr bool outside(const HalfWindow& window) const { return above(window) || below(window); }
+  ULP_HD constexpr bool outside(const Fp16Window& window) const { return above(window) || below(window); }
 };
 
 // 0 stays 0: it is below the window, and subtraction saturates at 0.
-ULP_HD inline uint32_t move_halves(const HalfWindow& window, uint32_t codes, uint32_t magnitudes) {
+ULP_HD inline uint32_t move_halves(const Fp16Window& window, uint32_t codes, uint32_t magnitudes) {
   return add_then_most(magnitudes, window.lowered, 0) << window.shift | (codes & 0x80008000u);
 }
-ULP_HD inline void to_halves(const HalfWindow& window, uint32_t (&word)[4], HalvesSeen& seen) {
+ULP_HD inline void to_fp16(const Fp16Window& window, uint32_t (&word)[4], HalvesSeen& seen) {
   for (int i = 0; i < 4; i += 2) {
     const uint32_t first = word[i] & 0x7FFF7FFFu, second = word[i + 1] & 0x7FFF7FFFu;
     seen.most = most_of_halves(seen.most, first, second);
@@ -112,12 +112,12 @@ ULP_HD inline void to_halves(const HalfWindow& window, uint32_t (&word)[4], Halv
 }
 
 // HalvesSeen::below for a single code.
-ULP_HD constexpr bool lies_below(const HalfWindow& window, uint32_t code) {
+ULP_HD constexpr bool lies_below(const Fp16Window& window, uint32_t code) {
   return (((code & 0x7FFFu) - 1) & 0xFFFFu) < window.first_less;
 }
 // What fp16 loses of a code below the window, in fp32. Always exact, and the mantissa is no longer
 // than the code's.
-ULP_HD inline float missing_part(const HalfFormat& format, const HalfWindow& window, uint32_t offset,
+ULP_HD inline float missing_part(const Fp16Source& format, const Fp16Window& window, uint32_t offset,
                                  uint32_t code) {
   const uint32_t magnitude = code & 0x7FFFu;
   // In fp32's position the exponent field is 127 - bias too low; in the window it is bias - 15 -
@@ -131,11 +131,11 @@ ULP_HD inline float missing_part(const HalfFormat& format, const HalfWindow& win
 
 // The fp16 pattern of a number given in fp32 as 2^-112 times its value: fp16's exponent is then in
 // fp32's position.
-ULP_HD constexpr uint32_t half_of(uint32_t pattern) {
+ULP_HD constexpr uint32_t fp16_of(uint32_t pattern) {
   return (pattern >> 16 & 0x8000u) | (pattern >> 13 & 0x7FFFu);
 }
 // Nonzero if it is no fp16 number.
-ULP_HD constexpr uint32_t not_half(uint32_t pattern) {
+ULP_HD constexpr uint32_t not_fp16(uint32_t pattern) {
   return (pattern & 0x1FFFu) | ((pattern & 0x7FFFFFFFu) >= 31u << 23 ? 1 : 0);
 }
 

@@ -17,19 +17,19 @@ constexpr std::string_view kFormats[] = {"fp(6,9,0)", "fp(7,8,0)", "fp(8,7,4)", 
 
 struct Codes {
   QuickCodec codec;
-  HalfFormat half;
+  Fp16Source fp16_source;
 
   explicit Codes(std::string_view name)
       : codec(make_quick(make_spec(parse_format(name), Overflow::saturate))) {
-    half = {static_cast<uint32_t>(codec.spec.man), 1 - codec.spec.emin,
-            codec.spec.max_code >> codec.spec.man};
+    fp16_source = {static_cast<uint32_t>(codec.spec.man), 1 - codec.spec.emin,
+                   codec.spec.max_code >> codec.spec.man};
   }
   double value(uint32_t code) const { return bits_float(decode_quick(codec, code)); }
-  uint32_t windows() const { return half.top - 29; }
+  uint32_t windows() const { return fp16_source.top - 29; }
 };
 
 // Through the compiler's own fp16 type.
-double half_value(uint32_t pattern) {
+double fp16_value(uint32_t pattern) {
   const auto bits = static_cast<uint16_t>(pattern);
   _Float16 half;
   std::memcpy(&half, &bits, sizeof half);
@@ -40,11 +40,11 @@ TEST(Fp16Window, EveryCodeInEveryWindowIsExactOrOutside) {
   for (const std::string_view name : kFormats) {
     const Codes codes(name);
     for (uint32_t offset = 0; offset < codes.windows(); ++offset) {
-      const HalfWindow window = HalfWindow::of(codes.half, offset);
-      const double factor = std::ldexp(1.0, codes.half.bias - 15 - static_cast<int>(offset));
+      const Fp16Window window = Fp16Window::of(codes.fp16_source, offset);
+      const double factor = std::ldexp(1.0, codes.fp16_source.bias - 15 - static_cast<int>(offset));
       size_t wrong = 0;
       for (uint32_t code = 0; code < 0x10000u; ++code) {
-        const uint32_t field = (code & 0x7FFFu) >> codes.half.man;
+        const uint32_t field = (code & 0x7FFFu) >> codes.fp16_source.man;
         const bool within =
             (code & 0x7FFFu) == 0 || (field <= offset + 30 && (offset == 0 || field > offset));
         // In each position of a piece in turn, among zeros.
@@ -53,14 +53,14 @@ TEST(Fp16Window, EveryCodeInEveryWindowIsExactOrOutside) {
         uint32_t& own = word[place / 2];
         own = (own & ~(0xFFFFu << (16 * (place % 2)))) | code << (16 * (place % 2));
         HalvesSeen seen;
-        to_halves(window, word, seen);
+        to_fp16(window, word, seen);
         wrong += seen.outside(window) == within ? 1 : 0;
         for (uint32_t i = 0; i < 8 && within; ++i) {
           const uint32_t half = word[i / 2] >> (16 * (i % 2)) & 0xFFFFu;
           if (i != place) {
             wrong += (half & 0x7FFFu) != 0 ? 1 : 0;
           } else {
-            wrong += half_value(half) != codes.value(code) * factor ? 1 : 0;
+            wrong += fp16_value(half) != codes.value(code) * factor ? 1 : 0;
             wrong += half >> 15 != code >> 15 ? 1 : 0;
           }
         }
@@ -76,23 +76,23 @@ TEST(Fp16Window, WhatIsMissingBelowTheWindowIsKnown) {
   for (const std::string_view name : {"fp(6,9,0)", "fp(7,8,0)", "fp(6,9,3)"}) {
     const Codes codes(name);
     for (uint32_t offset = 0; offset < codes.windows(); ++offset) {
-      const HalfWindow window = HalfWindow::of(codes.half, offset);
-      const double factor = std::ldexp(1.0, codes.half.bias - 15 - static_cast<int>(offset));
+      const Fp16Window window = Fp16Window::of(codes.fp16_source, offset);
+      const double factor = std::ldexp(1.0, codes.fp16_source.bias - 15 - static_cast<int>(offset));
       size_t wrong = 0;
       for (uint32_t code = 0; code < 0x10000u; ++code) {
-        const uint32_t field = (code & 0x7FFFu) >> codes.half.man;
+        const uint32_t field = (code & 0x7FFFu) >> codes.fp16_source.man;
         const bool below = offset != 0 && (code & 0x7FFFu) != 0 && field <= offset;
         wrong += lies_below(window, code) != below ? 1 : 0;
         uint32_t word[4] = {0, 0, code << 16, 0};
         HalvesSeen seen;
-        to_halves(window, word, seen);
+        to_fp16(window, word, seen);
         wrong += seen.below(window) != below ? 1 : 0;
         wrong += seen.above(window) != (field > offset + 30) ? 1 : 0;
         if (!below) continue;
-        const float missing = missing_part(codes.half, window, offset, code);
-        wrong += half_value(word[2] >> 16) + missing != codes.value(code) * factor ? 1 : 0;
+        const float missing = missing_part(codes.fp16_source, window, offset, code);
+        wrong += fp16_value(word[2] >> 16) + missing != codes.value(code) * factor ? 1 : 0;
         // Mantissas of products with fp16 numbers fit fp32's.
-        wrong += (float_bits(missing) & ((1u << (23 - codes.half.man)) - 1)) != 0 ? 1 : 0;
+        wrong += (float_bits(missing) & ((1u << (23 - codes.fp16_source.man)) - 1)) != 0 ? 1 : 0;
       }
       EXPECT_EQ(wrong, 0u) << name << " offset " << offset;
     }
@@ -103,7 +103,7 @@ TEST(Fp16Window, WhatIsMissingBelowTheWindowIsKnown) {
 TEST(Fp16Window, NothingHidesANumberOutside) {
   const Codes codes("fp(6,9,0)");
   for (const uint32_t offset : {0u, 1u, 5u, 33u}) {
-    const HalfWindow window = HalfWindow::of(codes.half, offset);
+    const Fp16Window window = Fp16Window::of(codes.fp16_source, offset);
     const uint32_t low = (offset + 1) << 9, high = ((offset + 31) << 9) - 1;
     std::vector<uint32_t> outside;
     if (offset > 0) outside.insert(outside.end(), {1u, low - 1});
@@ -113,15 +113,15 @@ TEST(Fp16Window, NothingHidesANumberOutside) {
       for (uint32_t place = 0; place < 8; ++place) {
         uint32_t word[4];
         for (uint32_t& two : word) two = other * 0x00010001u;
-        to_halves(window, word, clean);
+        to_fp16(window, word, clean);
         for (const uint32_t code : outside) {
           HalvesSeen seen;
           uint32_t bad[4], good[4];
           for (uint32_t i = 0; i < 4; ++i) bad[i] = good[i] = other * 0x00010001u;
           const uint32_t shift = 16 * (place % 2);
           bad[place / 2] = (bad[place / 2] & ~(0xFFFFu << shift)) | code << shift;
-          to_halves(window, bad, seen);
-          to_halves(window, good, seen);
+          to_fp16(window, bad, seen);
+          to_fp16(window, good, seen);
           EXPECT_TRUE(seen.outside(window)) << offset << " " << code << " among " << other;
         }
       }
@@ -135,29 +135,29 @@ TEST(Fp16Window, NothingHidesANumberOutside) {
 TEST(Fp16Window, TheWindowFollowsTheLargestNumber) {
   for (const std::string_view name : kFormats) {
     const Codes codes(name);
-    EXPECT_EQ(window_offset(codes.half, 0), 0u) << name;
-    EXPECT_EQ(window_offset(codes.half, 0x7F800000u), codes.half.top - 30) << name;
-    EXPECT_EQ(window_offset(codes.half, 0x7F7FFFFFu), codes.half.top - 30) << name;
+    EXPECT_EQ(window_offset(codes.fp16_source, 0), 0u) << name;
+    EXPECT_EQ(window_offset(codes.fp16_source, 0x7F800000u), codes.fp16_source.top - 30) << name;
+    EXPECT_EQ(window_offset(codes.fp16_source, 0x7F7FFFFFu), codes.fp16_source.top - 30) << name;
     for (uint32_t bits = 0; bits < 0x7F800000u; bits += 0x1FFFu) {
-      const uint32_t field = encode_even(codes.codec, bits).code >> codes.half.man;
-      ASSERT_EQ(window_offset(codes.half, bits), field > 30 ? field - 30 : 0) << name << " " << bits;
+      const uint32_t field = encode_even(codes.codec, bits).code >> codes.fp16_source.man;
+      ASSERT_EQ(window_offset(codes.fp16_source, bits), field > 30 ? field - 30 : 0) << name << " " << bits;
     }
   }
 }
 
 TEST(Fp16Window, EveryHalfIsMadeAndNothingElse) {
   for (uint32_t half = 0; half < 0x10000u; ++half) {
-    const double value = half_value(half);
+    const double value = fp16_value(half);
     if (!std::isfinite(value)) continue;
     const auto scaled = static_cast<float>(std::ldexp(value, -112));
-    ASSERT_EQ(half_of(float_bits(scaled)), half);
-    ASSERT_EQ(not_half(float_bits(scaled)), 0u);
+    ASSERT_EQ(fp16_of(float_bits(scaled)), half);
+    ASSERT_EQ(not_fp16(float_bits(scaled)), 0u);
   }
   for (const double value : {65536.0, -65536.0, 1e30, 1.0 + std::ldexp(1.0, -11), std::ldexp(1.0, -25)}) {
-    EXPECT_NE(not_half(float_bits(static_cast<float>(std::ldexp(value, -112)))), 0u) << value;
+    EXPECT_NE(not_fp16(float_bits(static_cast<float>(std::ldexp(value, -112)))), 0u) << value;
   }
-  EXPECT_NE(not_half(0x7F800000u), 0u);
-  EXPECT_NE(not_half(0xFFC00000u), 0u);
+  EXPECT_NE(not_fp16(0x7F800000u), 0u);
+  EXPECT_NE(not_fp16(0xFFC00000u), 0u);
 }
 
 }  // namespace

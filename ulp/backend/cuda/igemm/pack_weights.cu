@@ -25,8 +25,8 @@ struct Words {
       return float_bits(low * factor);
     } else if constexpr (kProduct == MmaType::fp16) {
       const uint32_t first = float_bits(low * factor), second = float_bits(high * factor);
-      outside |= not_half(first) | not_half(second);
-      return half_of(first) | half_of(second) << 16;
+      outside |= not_fp16(first) | not_fp16(second);
+      return fp16_of(first) | fp16_of(second) << 16;
     } else {
       return float_bits(low * factor) >> 16 | (float_bits(high * factor) & 0xFFFF0000u);
     }

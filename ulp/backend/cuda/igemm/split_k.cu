@@ -10,7 +10,7 @@ namespace {
 // piece, then they combine their sums pairwise in a tree. kQuick: the result is fp32 or codes of 8
 // or 16 bits, rounded to nearest even, and nothing is added to it.
 template <uint32_t members, bool kQuick>
-__global__ void parts_kernel(ULP_TABLE(PartSums) sums) {
+__global__ void split_k_kernel(ULP_TABLE(SplitKSums) sums) {
   RangeCount seen;
   const uint64_t groups = groups_of(sums.elements), threads = uint64_t{gridDim.x} * blockDim.x;
   const uint32_t member = threadIdx.x % members;
@@ -46,20 +46,20 @@ __global__ void parts_kernel(ULP_TABLE(PartSums) sums) {
 }
 
 template <bool kQuick>
-void start(const PartSums& sums, Stream stream) {
+void start(const SplitKSums& sums, Stream stream) {
   const uint64_t groups = groups_of(sums.elements);
   if (sums.pieces <= 8) {
-    launch(parts_kernel<1, kQuick>, {blocks_for(groups, 128), 128}, stream, sums);
+    launch(split_k_kernel<1, kQuick>, {blocks_for(groups, 128), 128}, stream, sums);
   } else if (sums.pieces <= 32) {
-    launch(parts_kernel<8, kQuick>, {blocks_for(8 * groups), kThreads}, stream, sums);
+    launch(split_k_kernel<8, kQuick>, {blocks_for(8 * groups), kThreads}, stream, sums);
   } else {
-    launch(parts_kernel<32, kQuick>, {blocks_for(32 * groups), kThreads}, stream, sums);
+    launch(split_k_kernel<32, kQuick>, {blocks_for(32 * groups), kThreads}, stream, sums);
   }
 }
 
 }  // namespace
 
-void add_parts(PartSums sums, Stream stream) {
+void add_split_k(SplitKSums sums, Stream stream) {
   const WriteView& out = sums.out;
   sums.rounder = make_rounder(out.stored.fp32, out.stored.codec, out.mode, out.number);
   const bool quick =

@@ -45,7 +45,7 @@ __device__ inline bool inside(const ConvExtents32& window, int32_t y, int32_t x)
 // Few channels: a group spans several taps, and a thread walks through them.
 template <Codes codes>
 __global__ void gather_taps(StoredView view, ConvExtents32 window, uint64_t first_image, uint32_t groups,
-                            uint32_t total, PlainType target, QuickCodec codec, uint8_t* out) {
+                            uint32_t total, DecodedType target, QuickCodec codec, uint8_t* out) {
   for (uint32_t g = blockIdx.x * blockDim.x + threadIdx.x; g < total; g += gridDim.x * blockDim.x) {
     const Place at = place_of(window, first_image, groups, g);
     uint32_t channel = at.tap % window.c;
@@ -74,7 +74,7 @@ __global__ void gather_taps(StoredView view, ConvExtents32 window, uint64_t firs
 
 // Channels in multiples of eight: a group lies within one tap and is a group of the tensor.
 __global__ void gather_groups(StoredView view, ConvExtents32 window, uint64_t first_image, uint32_t groups,
-                              uint32_t total, PlainType target, QuickCodec codec, uint8_t* out) {
+                              uint32_t total, DecodedType target, QuickCodec codec, uint8_t* out) {
   for (uint32_t g = blockIdx.x * blockDim.x + threadIdx.x; g < total; g += gridDim.x * blockDim.x) {
     const Place at = place_of(window, first_image, groups, g);
     const uint32_t channel = at.tap % window.c, tap = at.tap / window.c;
@@ -176,7 +176,7 @@ __global__ void clear_quads(uint4* out, uint64_t quads) {
 }  // namespace
 
 void gather_windows(const StoredView& view, const ConvExtents32& window, uint64_t first_image,
-                    uint64_t images, uint32_t padded, PlainType target, void* out, Stream stream) {
+                    uint64_t images, uint32_t padded, DecodedType target, void* out, Stream stream) {
   const bool plain = view.kind == Stored::plain;
   const auto kernel = window.c % kGroup == 0     ? gather_groups
                       : plain && view.fp32       ? gather_taps<Codes::fp32>

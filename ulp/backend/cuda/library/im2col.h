@@ -16,7 +16,7 @@ namespace ulp::cuda {
 // outside the image and up to `padded`, a multiple of 8. Operands that are rounded when read are
 // not supported. `target` must hold every value.
 void gather_windows(const StoredView& view, const ConvExtents32& window, uint64_t first_image,
-                    uint64_t images, uint32_t padded, PlainType target, void* out, Stream stream);
+                    uint64_t images, uint32_t padded, DecodedType target, void* out, Stream stream);
 
 // The same for codes of one or two bytes, unchanged, for formats whose zero is code 0. `padded`
 // codes must be a multiple of 16 bytes.

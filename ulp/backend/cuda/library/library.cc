@@ -60,7 +60,7 @@ LibraryProduct by_matmul(const UnitChoice& unit, int64_t units, const Matrix& a,
   product.b = b;
   product.out = out;
   product.find = [=, u = unit.unit](int64_t count, Written written, size_t limit, std::string* why_not) {
-    return Plan{nullptr, MatmulPlan::find(shape(count), u, written, limit, why_not)};
+    return LibraryPlan{nullptr, MatmulPlan::find(shape(count), u, written, limit, why_not)};
   };
   return product;
 }
@@ -252,7 +252,7 @@ LibraryProduct convolve(const Problem& problem, const UnitChoice& unit) {
     shape.n = count;
     shape.c = padded_c;
     shape.out_c = padded_k;
-    return Plan{ConvPlan::find(kind, shape, u, {written}, limit, why_not), nullptr};
+    return LibraryPlan{ConvPlan::find(kind, shape, u, {written}, limit, why_not), nullptr};
   };
   return product;
 }

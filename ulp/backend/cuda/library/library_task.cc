@@ -20,16 +20,16 @@ constexpr int64_t kLeast = 8;
 constexpr size_t kAlignment = 256;            // of the libraries' workspace
 constexpr size_t kEnough = size_t{32} << 20;  // workspace that a library may always have
 
-PlainType target_of(Unit unit) {
+DecodedType target_of(Unit unit) {
   switch (unit) {
     case Unit::bf16:
-      return PlainType::bf16;
+      return DecodedType::bf16;
     case Unit::fp16:
-      return PlainType::fp16;
+      return DecodedType::fp16;
     case Unit::e4m3:
-      return PlainType::e4m3;
+      return DecodedType::e4m3;
     default:
-      return PlainType::fp32;
+      return DecodedType::fp32;
   }
 }
 
@@ -68,7 +68,7 @@ class Input {
     if (operand_.in_groups() || matrix_.channels == matrix_.padded) {
       load(context, 0, rows, out, convert_space);
     } else {
-      decode(operand_.view(context), context.state, Rows::all(operand_.elements()), PlainType::fp32,
+      decode(operand_.view(context), context.state, Rows::all(operand_.elements()), DecodedType::fp32,
              floats(context, unpadded_), convert_space, context.stream);
       copy_rows(reinterpret_cast<float*>(out), matrix_.padded, floats(context, unpadded_), matrix_.channels,
                 rows, matrix_.channels, context.stream);
@@ -102,7 +102,7 @@ class Input {
   Matrix matrix_;
   Operand operand_;
   size_t size_ = sizeof(float);
-  PlainType target_ = PlainType::fp32;
+  DecodedType target_ = DecodedType::fp32;
   bool in_place_ = false;
   bool once_ = false;  // decoded completely before the slices
   size_t at_ = 0, unpadded_ = 0;
@@ -301,7 +301,7 @@ class LibraryTask : public Task {
   void count(int tasks) const {
     Waiting& all = waiting();
     const std::lock_guard lock(all.mutex);
-    for (const Plan* plan : {&main_, &tail_}) {
+    for (const LibraryPlan* plan : {&main_, &tail_}) {
       if (plan->conv && (all.plans[plan->conv] += tasks) == 0) all.plans.erase(plan->conv);
     }
   }
@@ -321,7 +321,7 @@ class LibraryTask : public Task {
   bool find(int64_t step, size_t limit) {
     const int64_t rest = product_.units % step;
     main_ = product_.find(step, out_.written(), limit, &why_not_);
-    tail_ = main_ && rest != 0 ? product_.find(rest, out_.written(), limit, &why_not_) : Plan{};
+    tail_ = main_ && rest != 0 ? product_.find(rest, out_.written(), limit, &why_not_) : LibraryPlan{};
     return main_ && (rest == 0 || tail_);
   }
 
@@ -342,8 +342,8 @@ class LibraryTask : public Task {
                     std::max<int64_t>(product_.units / kLeast, 1));
   }
 
-  // As few slices as fit; if none fit, the smallest. Equal slices need one plan instead of two; that
-  // is worth smaller slices, but not smaller than half.
+  // As few slices as fit; if none fit, the smallest. Equal slices need one plan instead of two;
+  // that is worth smaller slices, but not smaller than half.
   void cut(size_t limit) {
     why_not_.clear();
     const BatchSlices batch{product_.units, kLeast, a_.unit_bytes() + b_.unit_bytes() + out_.unit_bytes()};
@@ -372,7 +372,7 @@ class LibraryTask : public Task {
   Input a_, b_, bias_;
   Output out_;
   int64_t step_ = 1;
-  Plan main_, tail_;
+  LibraryPlan main_, tail_;
   std::string why_not_;
   size_t convert_ = 0, library_ = 0;
   bool announced_ = false;
@@ -404,7 +404,7 @@ std::unique_ptr<LibraryTask> choose(const Problem& problem, Describe describe, s
 
 }  // namespace
 
-void Plan::run(Stream stream, const void* a, const void* b, void* out, void* workspace) const {
+void LibraryPlan::run(Stream stream, const void* a, const void* b, void* out, void* workspace) const {
   if (conv) {
     conv->run(stream, a, b, out, workspace);
   } else {

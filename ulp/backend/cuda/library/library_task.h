@@ -36,7 +36,7 @@ struct Matrix {
 };
 
 // What a library runs for a number of units.
-struct Plan {
+struct LibraryPlan {
   std::shared_ptr<ConvPlan> conv;
   std::shared_ptr<MatmulPlan> matmul;
 
@@ -53,7 +53,8 @@ struct LibraryProduct {
   Matrix a, b, out;
   TensorId bias = {};  // none if unset
   // None, with the reason, if the library has no plan.
-  std::function<Plan(int64_t units, Written written, size_t workspace_limit, std::string* why_not)> find;
+  std::function<LibraryPlan(int64_t units, Written written, size_t workspace_limit, std::string* why_not)>
+      find;
 };
 
 // Describes the problem for a unit.

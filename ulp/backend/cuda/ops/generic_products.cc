@@ -51,9 +51,9 @@ class LinearTask : public ProductTask {
   using ProductTask::ProductTask;
   void launch_on(const RunContext& context, const Arrays& arrays) override {
     const int64_t in = in_shape(0).back();
-    const PlainProduct product{rows_of(in_shape(0)), out_shape().back(), in, in, 1, 1, in};
-    plain_product(product, rule(), {}, arrays.real(0), arrays.real(1), bias(arrays), arrays.result(),
-                  context.stream);
+    const GenericProduct product{rows_of(in_shape(0)), out_shape().back(), in, in, 1, 1, in};
+    generic_product(product, rule(), {}, arrays.real(0), arrays.real(1), bias(arrays), arrays.result(),
+                    context.stream);
   }
 };
 
@@ -62,9 +62,9 @@ class LinearGradInputTask : public ProductTask {
   using ProductTask::ProductTask;
   void launch_on(const RunContext& context, const Arrays& arrays) override {
     const int64_t out = in_shape(0).back(), in = in_shape(1)[1];
-    const PlainProduct product{rows_of(in_shape(0)), in, out, out, 1, in, 1};
-    plain_product(product, rule(), {}, arrays.real(0), arrays.real(1), nullptr, arrays.result(),
-                  context.stream);
+    const GenericProduct product{rows_of(in_shape(0)), in, out, out, 1, in, 1};
+    generic_product(product, rule(), {}, arrays.real(0), arrays.real(1), nullptr, arrays.result(),
+                    context.stream);
   }
 };
 
@@ -75,9 +75,9 @@ class LinearGradWeightTask : public ProductTask {
   }
   void launch_on(const RunContext& context, const Arrays& arrays) override {
     const int64_t in = in_shape(0).back(), out = in_shape(1).back();
-    const PlainProduct product{out, in, rows_of(in_shape(0)), 1, out, in, 1};
-    plain_product(product, rule(), parts(context), arrays.real(1), arrays.real(0), nullptr, arrays.result(),
-                  context.stream);
+    const GenericProduct product{out, in, rows_of(in_shape(0)), 1, out, in, 1};
+    generic_product(product, rule(), parts(context), arrays.real(1), arrays.real(0), nullptr, arrays.result(),
+                    context.stream);
   }
 };
 
@@ -87,7 +87,7 @@ class MatmulTask : public ProductTask {
   void launch_on(const RunContext& context, const Arrays& arrays) override {
     const bool ta = node().attrs.integer("transpose_a") != 0, tb = node().attrs.integer("transpose_b") != 0;
     const int rank = out_shape().rank();
-    PlainProduct product{};
+    GenericProduct product{};
     product.m = out_shape()[rank - 2];
     product.n = out_shape()[rank - 1];
     product.k = in_shape(0)[rank - (ta ? 2 : 1)];
@@ -98,8 +98,8 @@ class MatmulTask : public ProductTask {
     product.batch = elements_of(out_shape()) / (product.m * product.n);
     product.a_matrix = product.m * product.k;
     product.b_matrix = product.k * product.n;
-    plain_product(product, rule(), {}, arrays.real(0), arrays.real(1), nullptr, arrays.result(),
-                  context.stream);
+    generic_product(product, rule(), {}, arrays.real(0), arrays.real(1), nullptr, arrays.result(),
+                    context.stream);
   }
 };
 
@@ -115,7 +115,8 @@ class ForwardTask : public ConvTask {
  public:
   using ConvTask::ConvTask;
   void launch_on(const RunContext& context, const Arrays& arrays) override {
-    plain_conv(conv(), rule(), arrays.real(0), arrays.real(1), bias(arrays), arrays.result(), context.stream);
+    generic_conv(conv(), rule(), arrays.real(0), arrays.real(1), bias(arrays), arrays.result(),
+                 context.stream);
   }
 };
 
@@ -123,7 +124,7 @@ class GradInputTask : public ConvTask {
  public:
   using ConvTask::ConvTask;
   void launch_on(const RunContext& context, const Arrays& arrays) override {
-    plain_conv_grad_input(conv(), rule(), arrays.real(0), arrays.real(1), arrays.result(), context.stream);
+    generic_conv_grad_input(conv(), rule(), arrays.real(0), arrays.real(1), arrays.result(), context.stream);
   }
 };
 
@@ -133,8 +134,8 @@ class GradWeightTask : public ConvTask {
     cut(elements_of(out_shape()), rows_of(in_shape(1)));
   }
   void launch_on(const RunContext& context, const Arrays& arrays) override {
-    plain_conv_grad_weight(conv(), rule(), parts(context), arrays.real(0), arrays.real(1), arrays.result(),
-                           context.stream);
+    generic_conv_grad_weight(conv(), rule(), parts(context), arrays.real(0), arrays.real(1), arrays.result(),
+                             context.stream);
   }
 };
 
@@ -143,9 +144,9 @@ class EmbeddingTask : public ArrayTask {
   using ArrayTask::ArrayTask;
   void launch_on(const RunContext& context, const Arrays& arrays) override {
     const Shape& rows = graph()[node().in[0]].shape;
-    const PlainTable table{rows[0], rows[1], elements_of(graph()[node().in[1]].shape)};
-    plain_embedding(table, arrays.real(0), static_cast<const int32_t*>(arrays.in[1]), arrays.result(),
-                    context.stream);
+    const GenericTable table{rows[0], rows[1], elements_of(graph()[node().in[1]].shape)};
+    generic_embedding(table, arrays.real(0), static_cast<const int32_t*>(arrays.in[1]), arrays.result(),
+                      context.stream);
   }
 };
 
@@ -157,7 +158,7 @@ class EmbeddingGradTask : public ArrayTask {
         keys_(book(2 * static_cast<size_t>(places_), sizeof(uint64_t))) {}
   void launch_on(const RunContext& context, const Arrays& arrays) override {
     const Shape& rows = graph()[node().out[0]].shape;
-    plain_embedding_grad(
+    generic_embedding_grad(
         {rows[0], rows[1], places_}, arrays.real(0), static_cast<const int32_t*>(arrays.in[1]),
         reinterpret_cast<uint64_t*>(context.workspace + keys_), arrays.result(), context.stream);
   }

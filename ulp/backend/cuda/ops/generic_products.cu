@@ -50,7 +50,7 @@ __device__ void finish(const Sum& sum, const Parts& parts, int64_t item, int64_t
 }
 
 template <typename Sum>
-__global__ void multiply(PlainProduct d, QuickCodec codec, Parts parts, const float* a, const float* b,
+__global__ void multiply(GenericProduct d, QuickCodec codec, Parts parts, const float* a, const float* b,
                          const float* bias, float* out) {
   const int64_t sums = d.batch * d.m * d.n, piece = (d.k + parts.count - 1) / parts.count;
   for (int64_t item = first_item(); item < sums * parts.count; item += item_step()) {
@@ -141,7 +141,7 @@ __global__ void conv_grad_weight(GroupedConv<int64_t> d, QuickCodec codec, Parts
   }
 }
 
-__global__ void join_parts(Parts parts, int64_t sums, float* out) {
+__global__ void reduce_parts(Parts parts, int64_t sums, float* out) {
   for (int64_t at = first_item(); at < sums; at += item_step()) {
     double sum = 0;
     for (uint32_t part = 0; part < parts.count; ++part) sum += parts.partials[part * sums + at];
@@ -149,7 +149,7 @@ __global__ void join_parts(Parts parts, int64_t sums, float* out) {
   }
 }
 
-__global__ void gather_rows(PlainTable d, const float* rows, const int32_t* indices, float* out) {
+__global__ void gather_rows(GenericTable d, const float* rows, const int32_t* indices, float* out) {
   for (int64_t at = first_item(); at < d.places * d.width; at += item_step()) {
     const int64_t row = indices[at / d.width];
     out[at] = row >= 0 && row < d.rows ? rows[row * d.width + at % d.width] : bits_float(0x7FC00000u);
@@ -162,7 +162,7 @@ __global__ void clear_rows(int64_t elements, float* out) {
 
 // Sorts places by index, and by place among equal indices. A key is an index with its place below
 // it, so keys are unique. First step: sort runs as long as a block has threads.
-__global__ void sort_tiles(PlainTable d, const int32_t* indices, uint64_t* keys) {
+__global__ void sort_tiles(GenericTable d, const int32_t* indices, uint64_t* keys) {
   __shared__ uint64_t tile[kThreads];
   for (int64_t begin = blockIdx.x * int64_t{kThreads}; begin < d.places;
        begin += gridDim.x * int64_t{kThreads}) {
@@ -203,7 +203,7 @@ __global__ void merge_runs(int64_t count, int64_t run, const uint64_t* from, uin
 }
 
 // The first place of an index adds all places of that index, in order.
-__global__ void add_rows(PlainTable d, const float* dout, const uint64_t* keys, float* out) {
+__global__ void add_rows(GenericTable d, const float* dout, const uint64_t* keys, float* out) {
   for (int64_t at = first_item(); at < d.places * d.width; at += item_step()) {
     const int64_t begin = at / d.width, column = at % d.width;
     const auto row = static_cast<uint32_t>(keys[begin] >> 32);
@@ -223,43 +223,43 @@ Grid grid_for(int64_t work) {
 
 }  // namespace
 
-void plain_product(const PlainProduct& product, const SumRule& rule, const Parts& parts, const float* a,
-                   const float* b, const float* bias, float* out, Stream stream) {
+void generic_product(const GenericProduct& product, const SumRule& rule, const Parts& parts, const float* a,
+                     const float* b, const float* bias, float* out, Stream stream) {
   const int64_t sums = product.batch * product.m * product.n;
   launch(rule.narrow ? multiply<NarrowSum> : multiply<WideSum>, grid_for(sums * parts.count), stream, product,
          rule.accumulator, parts, a, b, bias, out);
-  if (parts.count > 1) launch(join_parts, grid_for(sums), stream, parts, sums, out);
+  if (parts.count > 1) launch(reduce_parts, grid_for(sums), stream, parts, sums, out);
 }
 
-void plain_conv(const ConvExtents& conv, const SumRule& rule, const float* x, const float* weight,
-                const float* bias, float* out, Stream stream) {
+void generic_conv(const ConvExtents& conv, const SumRule& rule, const float* x, const float* weight,
+                  const float* bias, float* out, Stream stream) {
   launch(rule.narrow ? conv_forward<NarrowSum> : conv_forward<WideSum>,
          grid_for(static_cast<int64_t>(conv.out_elements())), stream, GroupedConv(conv), rule.accumulator, x,
          weight, bias, out);
 }
 
-void plain_conv_grad_input(const ConvExtents& conv, const SumRule& rule, const float* dout,
-                           const float* weight, float* dx, Stream stream) {
+void generic_conv_grad_input(const ConvExtents& conv, const SumRule& rule, const float* dout,
+                             const float* weight, float* dx, Stream stream) {
   launch(rule.narrow ? conv_grad_input<NarrowSum> : conv_grad_input<WideSum>,
          grid_for(static_cast<int64_t>(conv.x_elements())), stream, GroupedConv(conv), rule.accumulator, dout,
          weight, dx);
 }
 
-void plain_conv_grad_weight(const ConvExtents& conv, const SumRule& rule, const Parts& parts, const float* x,
-                            const float* dout, float* dweight, Stream stream) {
+void generic_conv_grad_weight(const ConvExtents& conv, const SumRule& rule, const Parts& parts,
+                              const float* x, const float* dout, float* dweight, Stream stream) {
   const auto sums = static_cast<int64_t>(conv.weight_elements());
   launch(rule.narrow ? conv_grad_weight<NarrowSum> : conv_grad_weight<WideSum>, grid_for(sums * parts.count),
          stream, GroupedConv(conv), rule.accumulator, parts, x, dout, dweight);
-  if (parts.count > 1) launch(join_parts, grid_for(sums), stream, parts, sums, dweight);
+  if (parts.count > 1) launch(reduce_parts, grid_for(sums), stream, parts, sums, dweight);
 }
 
-void plain_embedding(const PlainTable& table, const float* rows, const int32_t* indices, float* out,
-                     Stream stream) {
+void generic_embedding(const GenericTable& table, const float* rows, const int32_t* indices, float* out,
+                       Stream stream) {
   launch(gather_rows, grid_for(table.places * table.width), stream, table, rows, indices, out);
 }
 
-void plain_embedding_grad(const PlainTable& table, const float* dout, const int32_t* indices, uint64_t* keys,
-                          float* out, Stream stream) {
+void generic_embedding_grad(const GenericTable& table, const float* dout, const int32_t* indices,
+                            uint64_t* keys, float* out, Stream stream) {
   launch(clear_rows, grid_for(table.rows * table.width), stream, table.rows * table.width, out);
   launch(sort_tiles, grid_for(table.places), stream, table, indices, keys);
   const uint64_t* sorted = keys;

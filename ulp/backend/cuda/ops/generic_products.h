@@ -26,30 +26,30 @@ struct Parts {
 };
 
 // out (batch, m, n) = a (m, k) b (k, n) + bias (n), with explicit strides for every matrix.
-struct PlainProduct {
+struct GenericProduct {
   int64_t m, n, k;
   int64_t a_row, a_column, b_row, b_column;
   int64_t batch = 1, a_matrix = 0, b_matrix = 0;
 };
-void plain_product(const PlainProduct& product, const SumRule& rule, const Parts& parts, const float* a,
-                   const float* b, const float* bias, float* out, Stream stream);
+void generic_product(const GenericProduct& product, const SumRule& rule, const Parts& parts, const float* a,
+                     const float* b, const float* bias, float* out, Stream stream);
 
-void plain_conv(const ConvExtents& conv, const SumRule& rule, const float* x, const float* weight,
-                const float* bias, float* out, Stream stream);
-void plain_conv_grad_input(const ConvExtents& conv, const SumRule& rule, const float* dout,
-                           const float* weight, float* dx, Stream stream);
-void plain_conv_grad_weight(const ConvExtents& conv, const SumRule& rule, const Parts& parts, const float* x,
-                            const float* dout, float* dweight, Stream stream);
+void generic_conv(const ConvExtents& conv, const SumRule& rule, const float* x, const float* weight,
+                  const float* bias, float* out, Stream stream);
+void generic_conv_grad_input(const ConvExtents& conv, const SumRule& rule, const float* dout,
+                             const float* weight, float* dx, Stream stream);
+void generic_conv_grad_weight(const ConvExtents& conv, const SumRule& rule, const Parts& parts,
+                              const float* x, const float* dout, float* dweight, Stream stream);
 
 // Rows of a table. An index outside of it, which a device cannot report, gives NaN.
-struct PlainTable {
+struct GenericTable {
   int64_t rows, width, places;
 };
-void plain_embedding(const PlainTable& table, const float* rows, const int32_t* indices, float* out,
-                     Stream stream);
+void generic_embedding(const GenericTable& table, const float* rows, const int32_t* indices, float* out,
+                       Stream stream);
 // O(n log n) for n places. `keys` has room for two numbers per place. Indices outside the table add
 // nothing.
-void plain_embedding_grad(const PlainTable& table, const float* dout, const int32_t* indices, uint64_t* keys,
-                          float* out, Stream stream);
+void generic_embedding_grad(const GenericTable& table, const float* dout, const int32_t* indices,
+                            uint64_t* keys, float* out, Stream stream);
 
 }  // namespace ulp::cuda

@@ -12,7 +12,7 @@ namespace {
 enum class Part { forward, grad_input, grad_weight };
 
 template <Part part>
-SmallLinear small_shape(const Problem& problem) {
+SkinnyShape skinny_shape(const Problem& problem) {
   const Node& node = problem.root();
   const auto number = [](int64_t n) { return static_cast<uint32_t>(n); };
   const Shape &a = problem.shape(node.in[0]), &b = problem.shape(node.in[1]);
@@ -47,7 +47,7 @@ class SkinnyGemmTask : public Task {
  public:
   explicit SkinnyGemmTask(const Problem& problem) {
     const Node& node = problem.root();
-    shape_ = small_shape<part>(problem);
+    shape_ = skinny_shape<part>(problem);
     result_ = Result(problem, node, node.out[0]);
     convert_ = book_.book(1, kConvertSpace);
     // decode() rounds a weight to its operand format and counts events.
@@ -99,7 +99,7 @@ class SkinnyGemmTask : public Task {
     size_t space;
   };
   Workspace book_;
-  SmallLinear shape_;
+  SkinnyShape shape_;
   std::vector<Input> in_;
   Result result_;
   bool halves_ = false, direct_ = false;

@@ -19,7 +19,7 @@ __device__ inline float number_at(const void* data, uint32_t i) {
 template <bool kHalves>
 __global__ void __launch_bounds__(kThreads) multiply_rows(const __grid_constant__ SmallCall c) {
   RangeCount seen;
-  const SmallLinear d = c.shape;
+  const SkinnyShape d = c.shape;
   const auto* weight = static_cast<const float*>(c.b);
   const uint32_t lane = threadIdx.x % 32, warps = blockDim.x / 32;
   for (uint32_t at = blockIdx.x * warps + threadIdx.x / 32; at < d.rows * d.out; at += gridDim.x * warps) {
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kThreads) multiply_rows(const __grid_constant_
 template <bool kHalves>
 __global__ void __launch_bounds__(kThreads) multiply_back(const __grid_constant__ SmallCall c) {
   RangeCount seen;
-  const SmallLinear d = c.shape;
+  const SkinnyShape d = c.shape;
   const auto* weight = static_cast<const float*>(c.b);
   for (uint32_t at = blockIdx.x * blockDim.x + threadIdx.x; at < d.rows * d.in;
        at += gridDim.x * blockDim.x) {
@@ -61,7 +61,7 @@ template <bool kHalves>
 __global__ void __launch_bounds__(32 * kSlices) multiply_columns(const __grid_constant__ SmallCall c) {
   __shared__ float slices[kSlices][32];
   RangeCount seen;
-  const SmallLinear d = c.shape;
+  const SkinnyShape d = c.shape;
   const uint32_t lane = threadIdx.x % 32, slice = threadIdx.x / 32;
   const uint32_t tiles = (d.in + 31) / 32, o = blockIdx.x / tiles, i = blockIdx.x % tiles * 32 + lane;
   float sum = 0;

@@ -10,14 +10,14 @@
 
 namespace ulp::cuda {
 
-struct SmallLinear {
+struct SkinnyShape {
   uint32_t rows = 1, in = 1, out = 1;
 };
 
 // Activations and gradients are fp32, or with `halves` codes that are the upper halves of fp32
 // patterns; weight and bias are fp32. Results are written as single elements (single.h).
 struct SmallCall {
-  SmallLinear shape;
+  SkinnyShape shape;
   bool halves = false;
   const void *a = nullptr, *b = nullptr;  // the operator's inputs
   const float* bias = nullptr;

@@ -23,7 +23,7 @@ class FoundInfTask : public Task {
       batch.first = done == 0;
       for (; batch.count < kFoundInfTensors && done < gradients_.size(); ++done)
         batch.tensors[batch.count++] = gradients_[done].index;
-      judge(batch, context.stream);
+      launch_found_inf(batch, context.stream);
     } while (done < gradients_.size());
   }
 

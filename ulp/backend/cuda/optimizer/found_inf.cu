@@ -21,6 +21,8 @@ __global__ __launch_bounds__(kThreads) void look(ULP_TABLE(FoundInfBatch) batch)
 
 }  // namespace
 
-void judge(const FoundInfBatch& batch, Stream stream) { launch(look, {1, kThreads}, stream, batch); }
+void launch_found_inf(const FoundInfBatch& batch, Stream stream) {
+  launch(look, {1, kThreads}, stream, batch);
+}
 
 }  // namespace ulp::cuda

@@ -27,10 +27,10 @@ struct FoundInfBatch {
   uint32_t count = 0;
   int32_t tensors[kFoundInfTensors] = {};
 };
-void judge(const FoundInfBatch& batch, Stream stream);
+void launch_found_inf(const FoundInfBatch& batch, Stream stream);
 
-// Sets StepState::skip to 1 if the gradients have overflowed, with the first of the fp32 sums as the
-// loss; else to 0.
+// Sets StepState::skip to 1 if the gradients have overflowed, with the first of the fp32 sums as
+// the loss; else to 0.
 std::unique_ptr<Task> make_found_inf(const PlanContext& plan, std::span<const TensorId> gradients,
                                      TensorId sums);
 

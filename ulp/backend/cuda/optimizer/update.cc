@@ -251,7 +251,7 @@ class UpdateTask : public Task {
  private:
   static void decode_whole(const RunContext& context, const Step& step) {
     for (const Operand& read : step.reads) {
-      decode(read.view(context), context.state, Rows::all(step.elements), PlainType::fp32,
+      decode(read.view(context), context.state, Rows::all(step.elements), DecodedType::fp32,
              space_of(context, step, read.id()), nullptr, context.stream);
     }
   }

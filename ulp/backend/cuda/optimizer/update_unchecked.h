@@ -68,7 +68,7 @@ struct Unchecked : Wide {
     return a / b;
 #endif
   }
-  __device__ static float root(float x) {
+  __device__ static float square_root(float x) {
 #if defined(__CUDA_ARCH__)
     float r;
     asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));

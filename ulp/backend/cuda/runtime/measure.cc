@@ -101,7 +101,7 @@ double product_rate() {
 }
 
 // Events around each step, in a recording: those of the last launch are read.
-class GpuClock : public StepClock {
+class GpuClock : public PlanClock {
  public:
   void begin(size_t step, Stream stream) override {
     spans_.push_back({step, std::make_unique<Event>(), std::make_unique<Event>()});
@@ -109,9 +109,9 @@ class GpuClock : public StepClock {
   }
   void end(size_t, Stream stream) override { spans_.back().end->record(stream, flags(stream)); }
 
-  std::vector<StepTime> take() override {
+  std::vector<PlanStepTime> take() override {
     cuda::gpu().wait();
-    std::vector<StepTime> times;
+    std::vector<PlanStepTime> times;
     for (const Span& span : spans_) {
       if (span.step >= times.size()) times.resize(span.step + 1);
       times[span.step].seconds += span.begin->seconds_until(*span.end);
@@ -145,7 +145,7 @@ Ceilings cuda_ceilings() {
                       cuda::gpu_text())};
 }
 
-std::unique_ptr<StepClock> cuda_clock() { return std::make_unique<GpuClock>(); }
+std::unique_ptr<PlanClock> cuda_clock() { return std::make_unique<GpuClock>(); }
 
 size_t cuda_used_bytes() {
   size_t free = 0, total = 0;

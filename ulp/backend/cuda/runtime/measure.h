@@ -5,12 +5,12 @@
 #include <memory>
 
 #include "ulp/backend/ceilings.h"
-#include "ulp/backend/step_clock.h"
+#include "ulp/backend/plan_clock.h"
 
 namespace ulp {
 
 Ceilings cuda_ceilings();
-std::unique_ptr<StepClock> cuda_clock();
+std::unique_ptr<PlanClock> cuda_clock();
 // Of the whole GPU, as it reports: this process with CUDA and the libraries, and any other process.
 size_t cuda_used_bytes();
 

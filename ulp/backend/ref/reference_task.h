@@ -32,9 +32,9 @@ using Function = void (*)(const Call& call);
 // Whether a function starts from nothing or changes what its outputs hold.
 enum class Outputs : uint8_t { fresh, in_place };
 
-class PlainTask : public Task {
+class ReferenceTask : public Task {
  public:
-  PlainTask(const Problem& problem, Function function, Outputs outputs);
+  ReferenceTask(const Problem& problem, Function function, Outputs outputs);
   void run(const RunContext& context) override;
 
  private:
@@ -64,13 +64,13 @@ class PlainTask : public Task {
 };
 
 template <Function function, Outputs outputs = Outputs::fresh>
-std::unique_ptr<Task> make_plain(const Problem& problem) {
-  return std::make_unique<PlainTask>(problem, function, outputs);
+std::unique_ptr<Task> make_reference(const Problem& problem) {
+  return std::make_unique<ReferenceTask>(problem, function, outputs);
 }
 
 template <Function function, Outputs outputs = Outputs::fresh>
-constexpr KernelDef plain(std::string_view op) {
-  return {op, "reference", takes_one_node, make_plain<function, outputs>};
+constexpr KernelDef reference_kernel(std::string_view op) {
+  return {op, "reference", takes_one_node, make_reference<function, outputs>};
 }
 
 // A product, compiled with both kinds of sums.
@@ -81,8 +81,8 @@ void by_accumulator(const Call& call) {
 
 // An elementwise operator, whose output may lie over an input.
 template <Function function>
-constexpr KernelDef plain_elementwise(std::string_view op) {
-  return {op, "reference", takes_one_node, make_plain<function, Outputs::fresh>, true};
+constexpr KernelDef reference_elementwise(std::string_view op) {
+  return {op, "reference", takes_one_node, make_reference<function, Outputs::fresh>, true};
 }
 
 // The kernels of each file.

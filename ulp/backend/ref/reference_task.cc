@@ -1,8 +1,8 @@
-#include "ulp/backend/ref/plain.h"
+#include "ulp/backend/ref/reference_task.h"
 
 namespace ulp::ref {
 
-PlainTask::PlainTask(const Problem& problem, Function function, Outputs outputs)
+ReferenceTask::ReferenceTask(const Problem& problem, Function function, Outputs outputs)
     : graph_(problem.graph()),
       node_(problem.root()),
       function_(function),
@@ -32,7 +32,7 @@ PlainTask::PlainTask(const Problem& problem, Function function, Outputs outputs)
   workspace_ = workspace.bytes();
 }
 
-void PlainTask::run(const RunContext& context) {
+void ReferenceTask::run(const RunContext& context) {
   for (size_t i = 0; i < in_.size(); ++i) {
     const Input& input = in_[i];
     if (input.real) {

@@ -11,21 +11,21 @@ struct CUstream_st;  // a CUDA stream, seen from outside
 
 namespace ulp {
 
-struct StepTime {
+struct PlanStepTime {
   double seconds = 0;  // over all runs
   uint64_t runs = 0;   // of a step with micro-batches several
 };
 
-class StepClock {
+class PlanClock {
  public:
-  virtual ~StepClock() = default;
+  virtual ~PlanClock() = default;
   // Called around each step of the plan. `step` is its place in the plan; the stream is null on the
   // host. A step ends before another begins.
   virtual void begin(size_t step, CUstream_st* stream) = 0;
   virtual void end(size_t step, CUstream_st* stream) = 0;
   // Waits for running work and returns what was timed since the last call, by step. Steps that did
   // not run may be missing at the end.
-  virtual std::vector<StepTime> take() = 0;
+  virtual std::vector<PlanStepTime> take() = 0;
 };
 
 }  // namespace ulp
