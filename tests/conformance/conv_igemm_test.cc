@@ -92,8 +92,8 @@ const std::vector<Scheme>& tested() {
     std::vector<Scheme> made = {scheme_of("fp(6,9,0)"), scheme_of("fp(4,3,4)"), scheme_of("bf16"),
                                 scheme_of("mixed")};
     made.push_back({"bf16 and fp(4,3,4)", {"bf16", "fp(4,3,4)"}});
-    made.push_back({"8 bits", {"fp(4,3,4)", "fp(5,2,0)"}, Round::nearest_even, false, Overflow::infinity});
-    made.push_back({"at random", {"fp32", "fp(4,3,4)"}, Round::stochastic});
+    made.push_back({"8 bits", {"fp(4,3,4)", "fp(5,2,0)"}, {.overflow = Overflow::infinity}});
+    made.push_back({"at random", {"fp32", "fp(4,3,4)"}, {.round = Round::stochastic}});
     made.push_back({"8 and 16 bits", {"fp(5,2,0)", "fp(6,9,0)", "fp16"}});
     made.push_back({"narrow and wide", {"fp(4,3,4)", "fp(6,9,0)", "bf16"}});
     return made;

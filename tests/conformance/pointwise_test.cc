@@ -54,10 +54,10 @@ const std::vector<Scheme>& tested() {
       {"bf16", {"bf16"}},
       {"fp(4,3,4)", {"fp(4,3,4)"}},
       {"bf16 and fp(4,3,4)", {"bf16", "fp(4,3,4)"}},
-      {"8 bits", {"fp(4,3,4)", "fp(5,2,0)"}, Round::nearest_even, false, Overflow::infinity},
+      {"8 bits", {"fp(4,3,4)", "fp(5,2,0)"}, {.overflow = Overflow::infinity}},
       {"8 bits and fp32", {"fp(5,2,0)", "fp(5,2,0)", "fp32"}},
       {"bf16 and fp(6,9,0)", {"bf16", "bf16", "fp(6,9,0)"}},
-      {"at random", {"fp32", "fp(4,3,4)"}, Round::stochastic},
+      {"at random", {"fp32", "fp(4,3,4)"}, {.round = Round::stochastic}},
   };
   return all;
 }
