@@ -212,7 +212,8 @@ TEST(Config, FormatsThatDoNotGoTogether) {
   EXPECT_SAYS(with({{"promote", "2"}}), "'2' is no threshold of promotion");
   EXPECT_SAYS(with({{"weight", "s2fp8"}}), "weights cannot be stored as 's2fp8'");
   EXPECT_SAYS(with({{"update", "khan"}}),
-              "unknown update rule 'khan'; known: master, plain, stochastic, kahan");
+              "unknown update rule 'khan'; known: master (fp32 weights), plain (nearest rounding), "
+              "stochastic, kahan");
   EXPECT_SAYS(with({{"update", "extra:17"}}), "asks for 17 extra bits; there can be 0 to 16");
   EXPECT_SAYS(check(with({{"update", "extra:14"}, {"weight", "fp16"}})),
               "fp16 takes 0 to 13 extra bits, got 14");
