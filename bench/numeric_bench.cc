@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/timing.h"
 #include "ulp/base/parallel.h"
 #include "ulp/numeric/codec.h"
 #include "ulp/numeric/simd.h"
@@ -241,4 +242,12 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace ulp
 
-int main(int argc, char** argv) { return ulp::run(argc, argv); }
+int main(int argc, char** argv) {
+  try {
+    ulp::use_simd_of_environment();
+    return ulp::run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}: {}\n", argv[0], error.what());
+    return 2;
+  }
+}

@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "ulp/numeric/simd.h"
+
 namespace ulp {
 
 inline double now() {
@@ -23,9 +25,15 @@ inline double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+// The vector unit that ULP_SIMD names, if it does.
+inline void use_simd_of_environment() {
+  if (const char* simd = std::getenv("ULP_SIMD"); simd != nullptr) use_simd(simd);
+}
+
 // main of a benchmark that takes [MODEL [BATCH [CHANNELS]]].
 inline int run_bench(int argc, char** argv, void (*measure)(const std::string&, int64_t, int64_t)) {
   try {
+    use_simd_of_environment();
     measure(argc > 1 ? argv[1] : "resnet20", argc > 2 ? std::atoll(argv[2]) : 128,
             argc > 3 ? std::atoll(argv[3]) : 3);
   } catch (const std::exception& error) {

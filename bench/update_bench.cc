@@ -201,6 +201,7 @@ void measure(int64_t millions, int rounds) {
 
 int main(int argc, char** argv) {
   try {
+    ulp::use_simd_of_environment();
     ulp::measure(argc > 1 ? std::atoll(argv[1]) : 64, argc > 2 ? std::atoi(argv[2]) : 9);
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}: {}\n", argv[0], error.what());

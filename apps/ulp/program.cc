@@ -3,12 +3,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <exception>
 #include <iostream>
+#include <iterator>
 #include <new>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 #include "apps/ulp/commands.h"
@@ -19,6 +22,7 @@ namespace {
 
 constexpr int kBadInput = 2;
 constexpr int kBroken = 1;
+constexpr std::string_view kLists[] = {"formats", "format", "datasets", "data", "models"};
 
 // One line of plain text, whatever the message holds. Where even that cannot be written, the code still
 // tells.
@@ -71,6 +75,13 @@ void run(int argc, char** argv) {
   ulp::add_tune_command(program);
   check_command(program, argc, argv);
   ulp::apply_environment();
+  // Before the command runs, but not for help, nor for those that only list something.
+  program.parse_complete_callback([&program] {
+    for (const CLI::App* command : program.get_subcommands()) {
+      if (std::find(std::begin(kLists), std::end(kLists), command->get_name()) == std::end(kLists))
+        ulp::apply_simd_of_environment();
+    }
+  });
   try {
     program.parse(argc, argv);
   } catch (const CLI::Success& done) {

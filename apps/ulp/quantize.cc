@@ -68,8 +68,7 @@ void print_histogram(const ExponentHistogram& histogram) {
 }
 
 void quantize(const QuantizeOptions& options) {
-  // Everything that can be wrong with the request is said before the file is read, ULP_SIMD included.
-  simd_in_use();
+  // Everything that can be wrong with the request is said before the file is read.
   const Storage storage = parse_storage(options.to);
   const uint64_t seed = parse_seed(options.seed);
   const Rounding rounding{parse_round(options.round), parse_overflow(options.overflow), {seed, 0, 0, 0}};

@@ -34,6 +34,7 @@ RunConfig resumed_config(const TrainOptions& options) {
     fail("train", "{} holds no run: there is no {}", options.resume, file.string());
   }
   RunConfig config = load_config(file.string());
+  set_default_kernels("");
   // The folder may have moved since.
   config.out = options.resume;
   return config;

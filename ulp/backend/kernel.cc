@@ -36,6 +36,15 @@ void RunContext::report(TensorId id, const UpdateCounts& counts) const {
   updates[static_cast<size_t>(id.index)].merge(counts);
 }
 
+namespace {
+
+std::string& default_kernels() {
+  static std::string text;
+  return text;
+}
+
+}  // namespace
+
 std::string takes_no_inlined(const Problem& problem) {
   return problem.inlined.empty() ? "" : "it computes no other operators inside";
 }
@@ -44,7 +53,10 @@ std::string takes_one_node(const Problem& problem) {
   return problem.inlined.empty() && problem.roots.size() == 1 ? "" : "it runs one operator at a time";
 }
 
+void set_default_kernels(std::string text) { default_kernels() = std::move(text); }
+
 KernelChoice::KernelChoice(std::string_view text, const Backend& backend) {
+  if (text.empty()) text = default_kernels();
   while (!text.empty()) {
     const std::string_view item = text.substr(0, text.find(','));
     text.remove_prefix(std::min(item.size() + 1, text.size()));

@@ -166,8 +166,11 @@ inline Device& device_of(const Backend& backend) {
   return backend.device == nullptr ? host_device() : *backend.device;
 }
 
+// What "" stands for below, in the whole process; "": the best kernels.
+void set_default_kernels(std::string text);
+
 // Which kernel a user wants for which operator: "conv2d=reference,relu=fused", "*=reference", ""
-// for the best.
+// for the default.
 class KernelChoice {
  public:
   KernelChoice() = default;

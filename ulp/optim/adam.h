@@ -59,8 +59,11 @@ struct Adam {
   float weight_decay = 0;
 
   static constexpr const char* kName = "adam";
-  static constexpr OptimizerTraits kTraits = {
-      .lr = 0.001, .eps = 1e-8, .moments = true, .states = {{"exp_avg"}, {"exp_avg_sq", true}}};
+  static constexpr OptimizerTraits kTraits = {.lr = 0.001,
+                                              .eps = 1e-8,
+                                              .moments = true,
+                                              .beta2 = 0.999,
+                                              .states = {{"exp_avg"}, {"exp_avg_sq", true}}};
   static constexpr int kStates = 2;
   ULP_HD constexpr int states() const { return kStates; }
 
@@ -93,6 +96,7 @@ struct AdamW {
                                               .weight_decay = 0.01,
                                               .eps = 1e-8,
                                               .moments = true,
+                                              .beta2 = 0.999,
                                               .states = {{"exp_avg"}, {"exp_avg_sq", true}}};
   static constexpr int kStates = 2;
   ULP_HD constexpr int states() const { return kStates; }

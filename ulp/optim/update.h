@@ -42,6 +42,7 @@ struct OptimizerTraits {
   double eps = 0;           // 0: it has none
   bool momentums = false;   // it has momentum, and Nesterov's form of it
   bool moments = false;     // it has beta1 and beta2
+  double beta2 = 0;         // 0: it has none
   bool only_grows = false;  // a state grows by less and less: 8 bits would lose it
   OptimizerState states[2] = {};
 };

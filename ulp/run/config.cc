@@ -243,7 +243,7 @@ OptimizerConfig optimizer_config(const RunConfig& c) {
   o.nesterov = c.nesterov;
   o.weight_decay = c.weight_decay.value_or(traits.weight_decay);
   o.beta1 = c.beta1;
-  o.beta2 = c.beta2;
+  o.beta2 = c.beta2.value_or(traits.beta2 > 0 ? traits.beta2 : OptimizerConfig{}.beta2);
   o.eps = c.eps.value_or(traits.eps > 0 ? traits.eps : OptimizerConfig{}.eps);
   return o;
 }

@@ -40,8 +40,8 @@ struct RunConfig {
   std::string optimizer = "sgd";
   std::optional<double> lr = {}, momentum = {}, weight_decay = {};
   bool nesterov = false;
-  double beta1 = 0.9, beta2 = 0.999;
-  std::optional<double> eps = {};
+  double beta1 = 0.9;
+  std::optional<double> beta2 = {}, eps = {};
   std::string schedule = "cosine", warmup = "0";
   double clip_value = 0, clip_norm = 0;  // 0: none
 

@@ -108,7 +108,8 @@ std::string of_optimizers(double OptimizerTraits::*what) {
   std::vector<std::pair<double, std::string>> found;
   Optimizers::for_each([&]<typename Op>() {
     const double value = Op::kTraits.*what;
-    if (what == &OptimizerTraits::eps && value == 0) return;
+    const bool has_none = (what == &OptimizerTraits::eps || what == &OptimizerTraits::beta2) && value == 0;
+    if (has_none) return;
     const auto same =
         std::find_if(found.begin(), found.end(), [&](const auto& one) { return one.first == value; });
     if (same == found.end()) {
@@ -135,6 +136,9 @@ std::span<const ConfigField> config_fields() {
                                        of_optimizers(&OptimizerTraits::lr),
                            decay_help =
                                "Weight decay; auto: " + of_optimizers(&OptimizerTraits::weight_decay),
+                           beta2_help =
+                               "How much of its mean of squares Adam keeps, lion of its momentum; auto: " +
+                               of_optimizers(&OptimizerTraits::beta2),
                            eps_help =
                                "What is added before dividing; auto: " + of_optimizers(&OptimizerTraits::eps);
   static const ConfigField rows[] = {
@@ -168,8 +172,7 @@ std::span<const ConfigField> config_fields() {
       {"weight_decay", "Optimizer", &C::weight_decay, "RATE", decay_help, kNotNegative},
       {"beta1", "Optimizer", &C::beta1, "SHARE",
        "How much of its mean of gradients Adam keeps; of lion, the share in its sign", kFraction},
-      {"beta2", "Optimizer", &C::beta2, "SHARE",
-       "How much of its mean of squares Adam keeps, lion of its momentum (its authors take 0.99)", kFraction},
+      {"beta2", "Optimizer", &C::beta2, "SHARE", beta2_help, kFraction},
       {"eps", "Optimizer", &C::eps, "NUMBER", eps_help, kPositive},
       {"schedule", "Optimizer", &C::schedule, "FORM",
        "constant, step:EVERY:FACTOR, multi-step:E1,E2,..:FACTOR, cosine[:FLOOR] or linear[:FLOOR]",

@@ -375,6 +375,14 @@ TEST(Config, WhatAutoStandsFor) {
   EXPECT_EQ(augment_of(config), (AugmentChoice{0, true}));
   config.augment = "crop:12+flip";
   EXPECT_EQ(augment_of(config), (AugmentChoice{12, true}));
+  // Lion's authors take another beta2 than Adam's.
+  for (const auto& [name, beta2] : {std::pair{"adam", 0.999}, {"adamw", 0.999}, {"lion", 0.99}}) {
+    config = {};
+    config.optimizer = name;
+    EXPECT_EQ(optimizer_config(config).beta2, beta2) << name;
+    config.beta2 = 0.95;
+    EXPECT_EQ(optimizer_config(config).beta2, 0.95) << name;
+  }
 }
 
 TEST(Config, ScheduleWithItsWarmup) {

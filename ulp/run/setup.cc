@@ -25,7 +25,10 @@ std::string run_text(const RunConfig& config) {
     if (std::find(later.begin(), later.end(), field.name) != later.end() &&
         field.get(config) == field.get(RunConfig{}))
       continue;
-    text += fmt::format("{}{} {}", text.empty() ? "" : "; ", field.name, field.get(config));
+    // Written out, as it was before it had a default of each optimizer.
+    const std::string value =
+        field.name == "beta2" ? fmt::format("{}", optimizer_config(config).beta2) : field.get(config);
+    text += fmt::format("{}{} {}", text.empty() ? "" : "; ", field.name, value);
   }
   return text;
 }
