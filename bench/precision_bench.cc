@@ -20,6 +20,7 @@
 #include "ulp/run/ranges.h"
 #include "ulp/runtime/init.h"
 #include "ulp/session/engine.h"
+#include "ulp/tasks/classification.h"
 
 namespace ulp {
 namespace {
@@ -70,9 +71,11 @@ void check_ranges(Measured& measured, uint64_t step) {
 
 void measure_policy(const std::string& model, int64_t batch, int64_t channels) {
   EngineOptions options;
-  options.model.name = model;
-  options.model.batch = batch;
-  options.model.image.channels = channels;
+  ModelRequest wanted;
+  wanted.name = model;
+  wanted.image.channels = channels;
+  options.build = classifier_build(wanted);
+  options.batch = {batch};
   options.optimizer.momentum = 0.9;
   options.optimizer.weight_decay = 5e-4;
   const std::string folder =
@@ -80,11 +83,12 @@ void measure_policy(const std::string& model, int64_t batch, int64_t channels) {
   std::filesystem::create_directory(folder);
   std::vector<Measured> all;
   for (const char* policy : kPolicies) all.push_back(prepare(options, policy, folder));
-  const ImageSize image = options.model.image;
+  const ImageSize image = wanted.image;
   std::vector<float> images(static_cast<size_t>(batch * image.channels * image.height * image.width));
   std::vector<int32_t> labels(static_cast<size_t>(batch));
   fill_initial(Init::normal(1), 9, 1, images);
   for (size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<int32_t>(i * 7 % 10);
+  const FeedBatch fed{{batch}, {feed_of("input", images), feed_of("labels", labels)}};
   for (int round = 0; round <= kRounds; ++round) {
     for (Measured& one : all) {
       StepState state;
@@ -92,7 +96,7 @@ void measure_policy(const std::string& model, int64_t batch, int64_t channels) {
       state.loss_scale = 1024;
       state.update = update_scalars(options.optimizer, static_cast<uint64_t>(round), 0.01, 1.0 / 1024);
       const double begin = now();
-      one.engine->train(state, {images, labels});
+      one.engine->train(state, fed);
       const double trained = now();
       check_ranges(one, static_cast<uint64_t>(round) + 1);
       const double checked = now();

@@ -22,6 +22,7 @@
 #include "ulp/runtime/init.h"
 #include "ulp/session/engine.h"
 #include "ulp/session/profile.h"
+#include "ulp/tasks/classification.h"
 
 namespace ulp {
 namespace {
@@ -126,9 +127,11 @@ double copy_rate() {
 
 void measure_step(const std::string& model, int64_t batch, int64_t channels) {
   EngineOptions options;
-  options.model.name = model;
-  options.model.batch = batch;
-  options.model.image.channels = channels;
+  ModelRequest wanted;
+  wanted.name = model;
+  wanted.image.channels = channels;
+  options.build = classifier_build(wanted);
+  options.batch = {batch};
   options.optimizer.momentum = 0.9;
   options.optimizer.weight_decay = 5e-4;
   Engine engine(options);
@@ -165,7 +168,7 @@ void measure_step(const std::string& model, int64_t batch, int64_t channels) {
     state.update = update_scalars(options.optimizer, static_cast<uint64_t>(round), 0.1);
     steps.push_back(time_of([&] {
       const Batch& next = loader.next();
-      engine.train(state, {next.images, next.labels});
+      engine.train(state, {{batch}, {feed_of("input", next.images), feed_of("labels", next.labels)}});
     }));
     if (round > 0) wait += loader.waits().seconds - before;
     for (size_t i = 0; i < convolutions.size(); ++i) {

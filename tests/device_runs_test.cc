@@ -98,8 +98,8 @@ TEST(Device, SensitivitiesAreTheSame) {
     config.batch = 8;
     config.steps = 20;
     config.epochs = 0;
-    const ImageSet set = load_dataset(config.data, data_request(config));
-    errors.push_back(measure_sensitivities(config, set, {.batches = 1, .warmup = 2}).errors);
+    const std::unique_ptr<LearningTask> task = make_task(task_options(config));
+    errors.push_back(measure_sensitivities(config, *task, {.batches = 1, .warmup = 2}).errors);
   }
   EXPECT_EQ(errors[0], errors[1]);
 }
@@ -146,8 +146,7 @@ TEST(Device, AFirstStepIsHeldToTheReferenceThere) {
   config.subset = 16;
   config.policy = "size:0.5";
   config.loss_scale = "auto";
-  const ImageSet set = load_dataset(config.data, data_request(config));
-  const conformance::StepReport report = conformance::check_first_step(config, set, apart::backend());
+  const conformance::StepReport report = conformance::check_first_step(config, apart::backend());
   EXPECT_GT(report.nodes, 100u);
   EXPECT_GT(report.total().elements, 10000u);
 }

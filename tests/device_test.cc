@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/classifier.h"
 #include "tests/support/fake_device.h"
 #include "tests/support/harness.h"
 #include "tests/support/temp.h"
@@ -19,13 +20,12 @@
 #include "ulp/run/checkpoint.h"
 #include "ulp/run/scaling.h"
 #include "ulp/runtime/init.h"
-#include "ulp/session/engine.h"
 
 namespace ulp {
 namespace {
 
-using Judgement = EngineOptions::FusedOverflow;
-using Known = Engine::Known;
+using Judgement = ClassifierOptions::FusedOverflow;
+using Known = ClassifierEngine::Known;
 
 constexpr size_t kImage = 3 * 8 * 8;
 
@@ -36,13 +36,13 @@ struct Data {
     fill_initial(Init::normal(1), 9, 1, images);
     for (size_t i = 0; i < count; ++i) labels[i] = static_cast<int32_t>(i * 7 % 10);
   }
-  Examples32 examples() const { return {images, labels}; }
+  LabelledImages examples() const { return {images, labels}; }
 };
 
-EngineOptions options(const std::string& device, const std::string& rule = "extra:8:sr",
-                      const std::string& weight = "bf16") {
+ClassifierOptions options(const std::string& device, const std::string& rule = "extra:8:sr",
+                          const std::string& weight = "bf16") {
   apart::add();
-  EngineOptions made;
+  ClassifierOptions made;
   made.device = device;
   made.model.name = "resnet8";
   made.model.width = 0.25;
@@ -64,7 +64,9 @@ std::map<std::string, std::vector<uint8_t>> state_of(Engine& engine) {
   return bytes;
 }
 
-void expect_planned(const Engine& engine) { EXPECT_EQ(engine.memory().peak(), engine.planned_peak_bytes()); }
+void expect_planned(const ClassifierEngine& engine) {
+  EXPECT_EQ(engine.memory().peak(), engine.planned_peak_bytes());
+}
 
 struct Outcome {
   std::map<std::string, std::vector<uint8_t>> state;
@@ -83,7 +85,7 @@ struct Course {
   size_t launches = 0;    // that the first step took
 };
 
-StepState step_of(const EngineOptions& made, uint32_t step, uint64_t updates, float scale) {
+StepState step_of(const ClassifierOptions& made, uint32_t step, uint64_t updates, float scale) {
   StepState state;
   state.seed = made.seed;
   state.step = step;
@@ -97,8 +99,8 @@ bool no_overflow(double loss, const Graph& graph, std::span<const EncodeStats> s
 }
 
 // Six steps, the last of fewer examples, evaluation between them.
-Outcome train(const EngineOptions& made, Course& run) {
-  Engine engine(made);
+Outcome train(const ClassifierOptions& made, Course& run) {
+  ClassifierEngine engine(made);
   const Data whole(8), rest(5);
   engine.plan_training(5);
   engine.plan_evaluation(8 / made.micro_batches);
@@ -111,8 +113,8 @@ Outcome train(const EngineOptions& made, Course& run) {
     const StepState state = step_of(made, step, updates, scale);
     const Data& data = step == 5 ? rest : whole;
     const size_t before = apart::launches();
-    const BatchResult result =
-        engine.train(state, data.examples(), run.scales.empty() ? Engine::Verdict() : no_overflow, run.known);
+    const Classified result = engine.train(
+        state, data.examples(), run.scales.empty() ? ClassifierEngine::Verdict() : no_overflow, run.known);
     if (step == 0) run.launches = apart::launches() - before;
     updates += result.updated ? 1 : 0;
     outcome.losses.push_back(result.loss);
@@ -128,7 +130,7 @@ Outcome train(const EngineOptions& made, Course& run) {
       expect_planned(engine);
     }
     const Data test(static_cast<size_t>(8 / made.micro_batches));
-    for (const BatchResult& tested :
+    for (const Classified& tested :
          {engine.evaluate(state, test.examples()), engine.evaluate_fp32(state, test.examples())}) {
       outcome.losses.push_back(tested.loss);
       outcome.correct.push_back(tested.correct);
@@ -140,7 +142,7 @@ Outcome train(const EngineOptions& made, Course& run) {
 }
 
 // Returns the launches that a step took on the device.
-size_t expect_same(EngineOptions made, Course run) {
+size_t expect_same(ClassifierOptions made, Course run) {
   made.device = "cpu";
   const Outcome here = train(made, run);
   made.device = "apart";
@@ -159,7 +161,7 @@ const std::vector<float> kOverflowing = {64, 0x1p40f, 64, 64, 0x1p40f, 128};
 
 TEST(Device, ASteadyStepIsOneLaunch) {
   for (const double norm : {0.0, 0.05}) {
-    EngineOptions made = options("cpu");
+    ClassifierOptions made = options("cpu");
     made.clip_norm = norm;
     EXPECT_EQ(expect_same(made, {}), 1u);
     made.precision.policy = "uniform";
@@ -172,7 +174,7 @@ TEST(Device, TheDeviceChecksAsTheVerdictDoes) {
   for (const double norm : {0.0, 0.05}) {
     for (const bool fused : {false, true}) {
       SCOPED_TRACE(fused);
-      EngineOptions made = options("cpu");
+      ClassifierOptions made = options("cpu");
       made.precision.policy = "amp:fp16";
       made.clip_norm = norm;
       made.fused_backward = fused;
@@ -188,7 +190,7 @@ TEST(Device, TheDeviceChecksAsTheVerdictDoes) {
 
 TEST(Device, MicroBatchesGiveTheSameBits) {
   for (const bool fused : {false, true}) {
-    EngineOptions made = options("cpu");
+    ClassifierOptions made = options("cpu");
     made.precision.policy = "amp:fp16";
     made.micro_batches = 4;
     made.clip_norm = 0.05;
@@ -199,7 +201,7 @@ TEST(Device, MicroBatchesGiveTheSameBits) {
 }
 
 TEST(Device, FusedBackwardGivesTheSameBits) {
-  EngineOptions made = options("cpu", "kahan", "bf16");
+  ClassifierOptions made = options("cpu", "kahan", "bf16");
   made.fused_backward = true;
   EXPECT_EQ(expect_same(made, {}), 1u);
   made.clip_norm = 0.05;
@@ -216,7 +218,8 @@ TEST(Device, FormatsChangeWithTheSameBits) {
   for (const char* weight : {"fp32", "assigned"}) {
     for (const bool fused : {false, true}) {
       SCOPED_TRACE(weight);
-      EngineOptions made = options("cpu", weight == std::string("fp32") ? "master" : "stochastic", weight);
+      ClassifierOptions made =
+          options("cpu", weight == std::string("fp32") ? "master" : "stochastic", weight);
       made.precision.policy = "size:0.7";
       made.fused_backward = fused;
       made.fused_overflow_of = Judgement::snapshot;
@@ -227,8 +230,8 @@ TEST(Device, FormatsChangeWithTheSameBits) {
 }
 
 TEST(Device, AVerdictThatIsNotWhatWasKnownIsAMistake) {
-  const EngineOptions made = options("apart");
-  Engine engine(made);
+  const ClassifierOptions made = options("apart");
+  ClassifierEngine engine(made);
   engine.allocate();
   const Data data(8);
   for (const Known known : {Known::accepts, Known::accepts_no_overflow}) {
@@ -241,10 +244,10 @@ TEST(Device, AVerdictThatIsNotWhatWasKnownIsAMistake) {
 TEST(Device, GradientsAreReadFromThere) {
   std::vector<std::vector<float>> gradients;
   for (const char* device : {"cpu", "apart"}) {
-    EngineOptions made = options(device);
+    ClassifierOptions made = options(device);
     made.precision.policy = "uniform";
     made.keep_gradients = true;
-    Engine engine(made);
+    ClassifierEngine engine(made);
     engine.allocate();
     const Data data(8);
     engine.train(step_of(made, 0, 0, 16), data.examples());
@@ -253,73 +256,60 @@ TEST(Device, GradientsAreReadFromThere) {
   EXPECT_EQ(gradients[0], gradients[1]);
 }
 
-// The data lie on the device, and an example is its number and the epoch.
-TEST(Device, FeedsAreMadeThere) {
-  harness::TrainingGraph made;
-  ModelRequest request;
-  request.name = "mlp";
-  request.width = 0.25;
-  request.image = {3, 8, 8};
-  request.batch = 4;
-  made.net = build_classifier(request, Mode::training);
-  harness::make_step(made, 7);
-  const ClassifierGraph& net = made.net;
-  PlanOptions options;
-  options.backend = &apart::backend();
-  options.results = {net.sums};
-  const Plan plan(net.graph, resolve_formats(net.graph, {}), options);
-  Memory memory(device_of(apart::backend()));
-  State state(memory);
-  state.add(plan, 1);
-  const Block arena = memory.allocate(plan.step_bytes());
-  const Data data(16);
-  const Block images = memory.allocate(4 * data.images.size()), labels = memory.allocate(4 * 16);
-  memory.device().upload(images.data(), data.images.data(), 4 * data.images.size());
-  memory.device().upload(labels.data(), data.labels.data(), 4 * data.labels.size());
-  Executor executor(plan);
-  executor.set_filler([&](Stream stream, uint8_t* to_images, uint8_t* to_labels, const uint8_t* examples) {
-    apart::launch(stream, [=, from_images = images.data(), from_labels = labels.data()] {
-      const auto* numbers = reinterpret_cast<const uint32_t*>(examples);
-      for (size_t i = 0; i < 4; ++i) {
-        const size_t example = (numbers[1 + i] + numbers[0]) % 16;
-        std::copy_n(from_images + 4 * kImage * example, 4 * kImage, to_images + 4 * kImage * i);
-        std::copy_n(from_labels + 4 * example, 4, to_labels + 4 * i);
-      }
-    });
-  });
-  executor.bind(state, arena.data());
-  const auto sums = [&] {
-    executor.run(StepState{}, false);
-    return std::vector<float>(executor.result(net.sums).begin(), executor.result(net.sums).end());
-  };
-  for (const uint32_t epoch : {0u, 3u}) {
-    const std::vector<uint32_t> examples = {2, 7, 1, 15};
-    Data picked(4);
-    for (size_t i = 0; i < 4; ++i) {
-      const size_t example = (examples[i] + epoch) % 16;
-      std::copy_n(data.images.data() + kImage * example, kImage, picked.images.data() + kImage * i);
-      picked.labels[i] = data.labels[example];
+// Images that lie on the device as bytes become the batches that the loader makes: cropped, mirrored
+// and normalised with the same bits.
+TEST(Device, BatchesOfResidentImagesAreTheLoaders) {
+  apart::add();
+  TaskOptions made;
+  made.model = "lenet";
+  made.data = "synthetic";
+  made.image_shape = "20x20x3";
+  made.batch = 16;
+  made.subset = 100;
+  made.padding = 3;
+  made.mirror = true;
+  made.seed = 11;
+  std::vector<std::map<std::string, std::vector<uint8_t>>> states;
+  std::vector<std::vector<double>> losses(2);
+  for (const bool resident : {false, true}) {
+    made.resident = resident;
+    const std::unique_ptr<LearningTask> task = make_task(made);
+    EngineOptions engine_options;
+    engine_options.build = task->build();
+    engine_options.batch = task->batch();
+    engine_options.device = resident ? "apart" : "cpu";
+    engine_options.precision.policy = "size:0.5";
+    Engine engine(engine_options);
+    plan_task(engine, *task);
+    task->keep_data(engine);
+    engine.allocate();
+    const std::unique_ptr<BatchStream> batches = task->stream(Part::train), tests = task->stream(Part::test);
+    for (uint32_t step = 0; step < 16; ++step) {
+      StepState state;
+      state.step = step;
+      state.update = update_scalars(engine_options.optimizer, step, 0.05);
+      losses[resident ? 1 : 0].push_back(engine.train(state, batches->next()).loss);
     }
-    executor.feed_examples(epoch, examples);
-    const std::vector<float> filled = sums();
-    executor.feed(net.input, picked.images.data());
-    executor.feed(net.labels, picked.labels.data());
-    EXPECT_EQ(filled, sums());
+    losses[resident ? 1 : 0].push_back(engine.evaluate({}, tests->next()).loss);
+    EXPECT_EQ(engine.memory().peak(), engine.planned_peak_bytes());
+    states.push_back(state_of(engine));
   }
+  EXPECT_EQ(losses[0], losses[1]);
+  EXPECT_TRUE(states[0] == states[1]);
 }
 
 TEST(Device, ACheckpointFitsAnyDevice) {
   const TempFolder folder;
   const std::string file = folder / "state.safetensors";
   const Data data(8);
-  const auto step = [&](Engine& engine, uint32_t number) {
+  const auto step = [&](ClassifierEngine& engine, uint32_t number) {
     return engine.train(step_of(options("cpu"), number, number, 1), data.examples()).loss;
   };
-  const auto load = [&](Engine& engine) {
-    load_checkpoint(file, "a run", [&](const RunProgress&) -> State& { return engine.state(); });
+  const auto load = [&](ClassifierEngine& engine) {
+    load_checkpoint(file, "a run", "acc", [&](const RunProgress&) -> State& { return engine.state(); });
   };
-  Engine here(options("cpu")), there(options("apart")), also(options("apart"));
-  for (Engine* engine : {&here, &there, &also}) engine->allocate();
+  ClassifierEngine here(options("cpu")), there(options("apart")), also(options("apart"));
+  for (ClassifierEngine* engine : {&here, &there, &also}) engine->allocate();
   step(there, 0);
   save_checkpoint(file, "a run", there.state(), {});
   load(here);
@@ -344,9 +334,9 @@ std::string mebi(size_t bytes) { return fmt::format("{:.1f} MiB", static_cast<do
 
 // One line with what is needed and what there is, before anything is taken.
 TEST(Device, WhatDoesNotFitIsSaidBeforehand) {
-  EngineOptions made = options("apart");
+  ClassifierOptions made = options("apart");
   made.model.width = 4;
-  Engine engine(made);
+  ClassifierEngine engine(made);
   const size_t before = engine.memory().in_use(), needed = engine.planned_peak_bytes() - before,
                free = needed / 2;
   {
@@ -367,7 +357,7 @@ TEST(Device, WhatDoesNotFitIsSaidBeforehand) {
 
 // A device that has less than it says, or does not say: the request that fails tells of both.
 TEST(Device, ARequestThatFailsSaysHowMuchThereIs) {
-  Engine engine(options("apart"));
+  ClassifierEngine engine(options("apart"));
   const apart::Shortage shortage(100000, false);
   const std::string error = error_of([&] { engine.allocate(); });
   EXPECT_NE(error.find("bytes are needed beside the "), error.npos) << error;

@@ -1,4 +1,3 @@
-#include "ulp/session/engine.h"
 
 #include <gtest/gtest.h>
 
@@ -9,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/support/classifier.h"
 #include "tests/support/temp.h"
 #include "ulp/base/error.h"
 #include "ulp/io/safetensors.h"
@@ -18,8 +18,8 @@
 namespace ulp {
 namespace {
 
-EngineOptions options(const std::string& model, int64_t batch, int64_t micro_batches = 1) {
-  EngineOptions made;
+ClassifierOptions options(const std::string& model, int64_t batch, int64_t micro_batches = 1) {
+  ClassifierOptions made;
   made.model.name = model;
   made.model.width = 0.25;
   made.model.batch = batch;
@@ -36,10 +36,10 @@ struct Data {
     fill_initial(Init::normal(1), 9, 1, images);
     for (size_t i = 0; i < count; ++i) labels[i] = static_cast<int32_t>(i * 7 % 10);
   }
-  Examples32 examples() const { return {images, labels}; }
+  LabelledImages examples() const { return {images, labels}; }
 };
 
-StepState step_state(const EngineOptions& made, uint64_t step) {
+StepState step_state(const ClassifierOptions& made, uint64_t step) {
   StepState state;
   state.seed = made.seed;
   state.step = static_cast<uint32_t>(step);
@@ -47,7 +47,7 @@ StepState step_state(const EngineOptions& made, uint64_t step) {
   return state;
 }
 
-std::vector<float> weights(Engine& engine, const std::string& name) {
+std::vector<float> weights(ClassifierEngine& engine, const std::string& name) {
   return engine.state().find(name).values();
 }
 
@@ -56,12 +56,12 @@ std::vector<float> weights(Engine& engine, const std::string& name) {
 // words two thirds would agree.
 TEST(Engine, FirstWeightsHaveRandomWordsOfTheirOwn) {
   const auto rounded_up = [](uint64_t seed, const char* name) {
-    EngineOptions made = options("resnet8", 2);
+    ClassifierOptions made = options("resnet8", 2);
     made.model.width = 1;
     made.seed = seed;
     made.precision.updates.rule = parse_update_rule("extra:8:sr");
     made.precision.updates.weight = parse_weight_format("bf16");
-    Engine engine(made);
+    ClassifierEngine engine(made);
     engine.allocate();
     const StateSlot& slot = engine.state().find(name);
     const std::vector<float> exact = slot.values();
@@ -84,8 +84,8 @@ TEST(Engine, FirstWeightsHaveRandomWordsOfTheirOwn) {
 
 TEST(Engine, TakesTheMemoryThatWasPlanned) {
   for (const char* model : {"resnet8", "mobilenetv2", "shufflenetv2", "squeezenet", "lenet", "mlp"}) {
-    const EngineOptions made = options(model, 8);
-    Engine engine(made);
+    const ClassifierOptions made = options(model, 8);
+    ClassifierEngine engine(made);
     engine.plan_training(3);
     engine.plan_evaluation(8);
     engine.plan_evaluation(2);
@@ -102,16 +102,16 @@ TEST(Engine, TakesTheMemoryThatWasPlanned) {
 // Without batch norm the mean gradient is the same, however the batch is cut.
 TEST(Engine, MicroBatchesAddUpToTheBatch) {
   const Data data(10);
-  const EngineOptions whole = options("mlp", 12), parts = options("mlp", 12, 3);
-  Engine one(whole), three(parts);
-  for (Engine* engine : {&one, &three}) {
+  const ClassifierOptions whole = options("mlp", 12), parts = options("mlp", 12, 3);
+  ClassifierEngine one(whole), three(parts);
+  for (ClassifierEngine* engine : {&one, &three}) {
     // A last batch that the micro-batches do not divide: 4, 4 and 2.
     engine->plan_training(10);
     engine->allocate();
   }
   for (uint64_t step = 0; step < 3; ++step) {
-    const BatchResult a = one.train(step_state(whole, step), data.examples());
-    const BatchResult b = three.train(step_state(parts, step), data.examples());
+    const Classified a = one.train(step_state(whole, step), data.examples());
+    const Classified b = three.train(step_state(parts, step), data.examples());
     EXPECT_NEAR(a.loss, b.loss, 1e-4 * a.loss);
     EXPECT_EQ(a.correct, b.correct);
   }
@@ -127,8 +127,8 @@ TEST(Engine, MicroBatchesAddUpToTheBatch) {
 
 TEST(Engine, LearnsWhatItSeesAgainAndAgain) {
   const Data data(16);
-  const EngineOptions made = options("resnet8", 16);
-  Engine engine(made);
+  const ClassifierOptions made = options("resnet8", 16);
+  ClassifierEngine engine(made);
   engine.allocate();
   double first = 0, last = 0;
   for (uint64_t step = 0; step < 60; ++step) {
@@ -140,24 +140,24 @@ TEST(Engine, LearnsWhatItSeesAgainAndAgain) {
 }
 
 TEST(Engine, RefusesWhatDoesNotGoTogether) {
-  EXPECT_THROW(Engine(options("resnet8", 0)), Error);
-  EXPECT_THROW(Engine(options("resnet8", 10, 3)), Error);
-  EXPECT_THROW(Engine(options("nonet", 10)), Error);
-  EngineOptions device = options("resnet8", 4);
+  EXPECT_THROW(ClassifierEngine(options("resnet8", 0)), Error);
+  EXPECT_THROW(ClassifierEngine(options("resnet8", 10, 3)), Error);
+  EXPECT_THROW(ClassifierEngine(options("nonet", 10)), Error);
+  ClassifierOptions device = options("resnet8", 4);
   device.device = "abacus";
-  EXPECT_THROW(Engine{device}, Error);
-  EngineOptions kernels = options("resnet8", 4);
+  EXPECT_THROW(ClassifierEngine{device}, Error);
+  ClassifierOptions kernels = options("resnet8", 4);
   kernels.kernels = "conv2d=magic";
-  EXPECT_THROW(Engine{kernels}, Error);
+  EXPECT_THROW(ClassifierEngine{kernels}, Error);
 }
 
 TEST(Engine, ForcedKernelsAreUsed) {
-  EngineOptions made = options("lenet", 2);
+  ClassifierOptions made = options("lenet", 2);
   made.kernels = "*=reference";
-  const Engine engine(made);
+  const ClassifierEngine engine(made);
   for (const PlanStep& step : engine.training_plan().steps()) EXPECT_EQ(step.kernel->name, "reference");
   made.kernels = "conv2d=reference";
-  const Engine asked(made);
+  const ClassifierEngine asked(made);
   for (const PlanStep& step : asked.training_plan().steps()) {
     const std::string_view op = asked.training_plan().graph()[step.roots[0]].op->name;
     if (op == "conv2d") {
@@ -168,14 +168,14 @@ TEST(Engine, ForcedKernelsAreUsed) {
   }
 }
 
-EngineOptions narrow(const std::string& model, int64_t batch, const std::string& policy) {
-  EngineOptions made = options(model, batch);
+ClassifierOptions narrow(const std::string& model, int64_t batch, const std::string& policy) {
+  ClassifierOptions made = options(model, batch);
   made.precision.policy = policy;
   return made;
 }
 
 // All that are low and forward, every other one promoted.
-Assignment half_promoted(const Engine& engine) {
+Assignment half_promoted(const ClassifierEngine& engine) {
   Assignment assignment = engine.assignment();
   bool odd = false;
   for (const CountedTensor& tensor : engine.counted()) {
@@ -193,8 +193,8 @@ TEST(Engine, AfterAChangeOfFormatsIsAsIfItHadHadThemAllAlong) {
   const Data data(8);
   for (const char* model : {"resnet8", "shufflenetv2", "squeezenet"}) {
     SCOPED_TRACE(model);
-    const EngineOptions made = narrow(model, 8, "size:1");
-    Engine engine(made);
+    const ClassifierOptions made = narrow(model, 8, "size:1");
+    ClassifierEngine engine(made);
     engine.plan_evaluation(8);
     engine.allocate();
     engine.train(step_state(made, 0), data.examples());
@@ -206,7 +206,7 @@ TEST(Engine, AfterAChangeOfFormatsIsAsIfItHadHadThemAllAlong) {
     EXPECT_EQ(engine.memory().peak(), engine.planned_peak_bytes());
     EXPECT_EQ(engine.memory().in_use(), engine.planned_peak_bytes());
 
-    Engine other(made);
+    ClassifierEngine other(made);
     other.plan_evaluation(8);
     other.allocate();
     other.set_assignment(promoted);
@@ -228,10 +228,10 @@ TEST(Engine, AfterAChangeOfFormatsIsAsIfItHadHadThemAllAlong) {
 
 TEST(Engine, StoredWeightsFollowTheirFormat) {
   const Data data(8);
-  EngineOptions made = narrow("resnet8", 8, "size:1");
+  ClassifierOptions made = narrow("resnet8", 8, "size:1");
   made.precision.updates.rule = parse_update_rule("plain");
   made.precision.updates.weight = parse_weight_format("assigned");
-  Engine engine(made);
+  ClassifierEngine engine(made);
   engine.plan_evaluation(8);
   engine.allocate();
   const std::string name = "conv1.weight";
@@ -251,11 +251,11 @@ TEST(Engine, StoredWeightsFollowTheirFormat) {
 
 TEST(Engine, AWeightThatIsStoredNarrowReportsItsUpdate) {
   const Data data(8);
-  EngineOptions made = narrow("resnet8", 8, "size:1");
+  ClassifierOptions made = narrow("resnet8", 8, "size:1");
   made.precision.updates.rule = parse_update_rule("plain");
   made.precision.updates.weight = parse_weight_format("assigned");
   made.precision.overrides = parse_overrides("layer2.0.conv1.weight=fp(4,3,12)");
-  Engine engine(made);
+  ClassifierEngine engine(made);
   engine.allocate();
   engine.train(step_state(made, 0), data.examples());
   const auto at = static_cast<size_t>(engine.graph().find("layer2.0.conv1.weight").index);
@@ -264,21 +264,21 @@ TEST(Engine, AWeightThatIsStoredNarrowReportsItsUpdate) {
 }
 
 TEST(Engine, PeakKeepsToItsLimitWithFormatsOfSingleTensors) {
-  EngineOptions made = narrow("resnet8", 32, "size:1");
-  const size_t least = Engine(made).planned_peak_bytes();
+  ClassifierOptions made = narrow("resnet8", 32, "size:1");
+  const size_t least = ClassifierEngine(made).planned_peak_bytes();
   made.precision.policy = "peak:" + std::to_string(least * 5 / 4);
   made.precision.overrides = parse_overrides("layer3.*=fp32");
-  EXPECT_LE(Engine(made).planned_peak_bytes(), least * 5 / 4);
+  EXPECT_LE(ClassifierEngine(made).planned_peak_bytes(), least * 5 / 4);
   made.precision.overrides = parse_overrides("layer*=fp32");
-  EXPECT_THROW(Engine{made}, Error);
+  EXPECT_THROW(ClassifierEngine{made}, Error);
 }
 
 TEST(Engine, NamedWeightsAreStoredSo) {
   const Data data(8);
-  EngineOptions made = narrow("lenet", 8, "fp32");
+  ClassifierOptions made = narrow("lenet", 8, "fp32");
   made.precision.updates.rule = parse_update_rule("plain");
   made.precision.updates.weight = parse_weight_format("bf16");
-  Engine engine(made);
+  ClassifierEngine engine(made);
   engine.allocate();
   for (const auto& [name, slot] : engine.state().slots()) {
     EXPECT_EQ(slot.storage, parse_storage(slot.kind == Kind::weight ? "bf16" : "fp32")) << name;
@@ -286,15 +286,15 @@ TEST(Engine, NamedWeightsAreStoredSo) {
   EXPECT_EQ(engine.memory().peak(), engine.planned_peak_bytes());
   // Only what adapts to whole tensors cannot be updated number by number.
   made.precision.updates.weight.format = parse_storage("s2fp8");
-  EXPECT_THROW(Engine{made}, Error);
+  EXPECT_THROW(ClassifierEngine{made}, Error);
 }
 
 TEST(Engine, EvaluatesInFp32AsAnEngineInFp32Does) {
   const Data data(8);
   for (const char* model : {"resnet8", "mobilenetv2"}) {
-    const EngineOptions made = narrow(model, 8, "size:1"), wide = narrow(model, 8, "fp32");
-    Engine engine(made), fp32(wide);
-    for (Engine* one : {&engine, &fp32}) {
+    const ClassifierOptions made = narrow(model, 8, "size:1"), wide = narrow(model, 8, "fp32");
+    ClassifierEngine engine(made), fp32(wide);
+    for (ClassifierEngine* one : {&engine, &fp32}) {
       one->plan_evaluation(8);
       one->allocate();
     }
@@ -302,9 +302,9 @@ TEST(Engine, EvaluatesInFp32AsAnEngineInFp32Does) {
     copy_state(engine.state(), fp32.state());
     EXPECT_FALSE(engine.computes_in_fp32());
     EXPECT_TRUE(fp32.computes_in_fp32());
-    const BatchResult own = engine.evaluate(step_state(made, 2), data.examples()),
-                      same = engine.evaluate_fp32(step_state(made, 2), data.examples()),
-                      expected = fp32.evaluate(step_state(wide, 2), data.examples());
+    const Classified own = engine.evaluate(step_state(made, 2), data.examples()),
+                     same = engine.evaluate_fp32(step_state(made, 2), data.examples()),
+                     expected = fp32.evaluate(step_state(wide, 2), data.examples());
     EXPECT_NE(own.loss, expected.loss);
     // In pieces oneDNN may add up in another order.
     EXPECT_NEAR(same.loss, expected.loss, 1e-5 * expected.loss);
@@ -315,11 +315,11 @@ TEST(Engine, EvaluatesInFp32AsAnEngineInFp32Does) {
 
 TEST(Engine, EvaluatesInFp32WhateverItsSumsAre) {
   const Data data(8);
-  EngineOptions made = narrow("resnet8", 8, "fp32");
-  Engine fp32(made);
+  ClassifierOptions made = narrow("resnet8", 8, "fp32");
+  ClassifierEngine fp32(made);
   made.compute.accumulator = parse_format("fp(5,2,0)");
-  Engine engine(made);
-  for (Engine* one : {&engine, &fp32}) {
+  ClassifierEngine engine(made);
+  for (ClassifierEngine* one : {&engine, &fp32}) {
     one->plan_evaluation(8);
     one->allocate();
   }
@@ -331,11 +331,11 @@ TEST(Engine, EvaluatesInFp32WhateverItsSumsAre) {
 
 TEST(Engine, AStepThatIsSkippedReportsTheFirstWeights) {
   const Data data(8);
-  EngineOptions made = narrow("resnet8", 8, "size:1");
+  ClassifierOptions made = narrow("resnet8", 8, "size:1");
   made.precision.updates.rule = parse_update_rule("plain");
   made.precision.updates.weight = parse_weight_format("assigned");
   made.precision.overrides = parse_overrides("layer2.0.conv1.weight=fp(4,3,12)");
-  Engine engine(made);
+  ClassifierEngine engine(made);
   engine.allocate();
   engine.train(step_state(made, 0), data.examples(), [](auto&&...) { return false; });
   EXPECT_GT(engine.stats()[static_cast<size_t>(engine.graph().find("layer2.0.conv1.weight").index)].overflow,
@@ -346,16 +346,16 @@ TEST(Engine, CountsElementsOverMicroBatches) {
   const Data data(12);
   std::vector<uint64_t> overflowed;
   for (const int64_t micro_batches : {1, 2, 4}) {
-    EngineOptions made = narrow("resnet8", 8, "size:1");
+    ClassifierOptions made = narrow("resnet8", 8, "size:1");
     // Where much of a weight overflows.
     made.precision.overrides = parse_overrides("layer2.0.conv1.weight=fp(4,3,12)");
     made.micro_batches = micro_batches;
     made.keep_gradients = true;
-    Engine engine(made);
+    ClassifierEngine engine(made);
     engine.plan_training(6);
     engine.allocate();
-    const Examples32 six{std::span(data.images).first(size_t{6} * 3 * 32 * 32),
-                         std::span(data.labels).first(6)};
+    const LabelledImages six{std::span(data.images).first(size_t{6} * 3 * 32 * 32),
+                             std::span(data.labels).first(6)};
     engine.train(step_state(made, 0), six, [](auto&&...) { return false; });
     for (const CountedTensor& tensor : engine.counted()) {
       const TensorId id = engine.graph().find(tensor.name);
@@ -379,21 +379,21 @@ TEST(Engine, CountsElementsOverMicroBatches) {
 class CheckpointTest : public testing::Test {
  protected:
   std::string path(const std::string& name) const { return folder_ / name; }
-  static std::map<std::string, std::vector<float>> all(Engine& engine) {
+  static std::map<std::string, std::vector<float>> all(ClassifierEngine& engine) {
     std::map<std::string, std::vector<float>> values;
     for (const auto& [name, slot] : engine.state().slots()) values[name] = slot.values();
     return values;
   }
-  static RunProgress load(const std::string& file, const std::string& run, Engine& engine) {
-    return load_checkpoint(file, run, [&](const RunProgress&) -> State& { return engine.state(); });
+  static RunProgress load(const std::string& file, const std::string& run, ClassifierEngine& engine) {
+    return load_checkpoint(file, run, "acc", [&](const RunProgress&) -> State& { return engine.state(); });
   }
   TempFolder folder_;
 };
 
 TEST_F(CheckpointTest, GivesBackEveryBit) {
   const Data data(4);
-  const EngineOptions made = options("resnet8", 4);
-  Engine engine(made);
+  const ClassifierOptions made = options("resnet8", 4);
+  ClassifierEngine engine(made);
   engine.allocate();
   engine.train(step_state(made, 0), data.examples());
   RunProgress progress;
@@ -401,15 +401,15 @@ TEST_F(CheckpointTest, GivesBackEveryBit) {
   progress.updates = 16;
   progress.epochs_done = 2;
   progress.epoch_loss = 0.1;
-  progress.epoch_correct = 5;
-  progress.epoch_examples = 9;
-  progress.best_test_acc = 1.0 / 3;
-  progress.final_test_acc = 0.25;
+  progress.epoch_weight = 9;
+  progress.epoch_metrics = {{"correct", "5"}, {"examples", "9"}};
+  progress.best = 1.0 / 3;
+  progress.last = 0.25;
   progress.promoted = {"conv1.out", "fc.weight"};
   save_checkpoint(path("a"), "m", engine.state(), progress);
-  EngineOptions other_seed = made;
+  ClassifierOptions other_seed = made;
   other_seed.seed = 4;
-  Engine other(other_seed);
+  ClassifierEngine other(other_seed);
   other.allocate();
   EXPECT_NE(all(engine), all(other));
   EXPECT_EQ(load(path("a"), "m", other), progress);
@@ -417,7 +417,7 @@ TEST_F(CheckpointTest, GivesBackEveryBit) {
 }
 
 TEST_F(CheckpointTest, OfAnotherModelChangesNothing) {
-  Engine engine(options("resnet8", 4)), lenet(options("lenet", 4));
+  ClassifierEngine engine(options("resnet8", 4)), lenet(options("lenet", 4));
   engine.allocate();
   lenet.allocate();
   save_checkpoint(path("a"), "m", engine.state(), {});

@@ -6,15 +6,15 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/classifier.h"
 #include "ulp/base/error.h"
 #include "ulp/run/scaling.h"
 #include "ulp/runtime/init.h"
-#include "ulp/session/engine.h"
 
 namespace ulp {
 namespace {
 
-using OverflowCheck = EngineOptions::FusedOverflow;
+using OverflowCheck = ClassifierOptions::FusedOverflow;
 
 struct Data {
   std::vector<float> images;
@@ -25,8 +25,8 @@ struct Data {
   }
 };
 
-EngineOptions options(const std::string& rule, const std::string& weight, OptimizerKind kind) {
-  EngineOptions made;
+ClassifierOptions options(const std::string& rule, const std::string& weight, OptimizerKind kind) {
+  ClassifierOptions made;
   made.model.name = "resnet8";
   made.model.width = 0.25;
   made.model.image = {3, 8, 8};
@@ -55,8 +55,8 @@ struct Outcome {
 
 // Six steps, the last of fewer examples. With `scales`, the loss scale of each step: too large a
 // one overflows, and the step is refused.
-Outcome train(const EngineOptions& made, const std::vector<float>& scales = {}, double clip_value = 0) {
-  Engine engine(made);
+Outcome train(const ClassifierOptions& made, const std::vector<float>& scales = {}, double clip_value = 0) {
+  ClassifierEngine engine(made);
   const Data whole(8), rest(5);
   engine.plan_training(5);
   engine.allocate();
@@ -70,7 +70,7 @@ Outcome train(const EngineOptions& made, const std::vector<float>& scales = {}, 
     state.loss_scale = scale;
     state.update = update_scalars(made.optimizer, updates, 0.05, 1 / scale,
                                   clip_value > 0 ? clip_value : std::numeric_limits<double>::infinity());
-    Engine::Verdict verdict;
+    ClassifierEngine::Verdict verdict;
     if (!scales.empty()) {
       verdict = [](double loss, const Graph& graph, std::span<const EncodeStats> stats) {
         return !gradients_overflowed(loss, graph, stats);
@@ -105,7 +105,7 @@ Outcome train(const EngineOptions& made, const std::vector<float>& scales = {}, 
   return outcome;
 }
 
-EngineOptions fused(EngineOptions made, OverflowCheck overflow_check = OverflowCheck::twice) {
+ClassifierOptions fused(ClassifierOptions made, OverflowCheck overflow_check = OverflowCheck::twice) {
   made.fused_backward = true;
   made.fused_overflow_of = overflow_check;
   return made;
@@ -127,13 +127,13 @@ TEST(Fused, EveryOptimizerAndRuleGivesTheSameBits) {
       SCOPED_TRACE(std::string(optimizer_name(kind)) + " " + rule.rule + " " + rule.weight);
       for (const char* state : {"fp32", "8bit"}) {
         if (kind == OptimizerKind::adagrad && std::string(state) == "8bit") continue;
-        EngineOptions made = options(rule.rule, rule.weight, kind);
+        ClassifierOptions made = options(rule.rule, rule.weight, kind);
         made.precision.updates.state = parse_state_format(state);
         const Outcome plain = train(made);
         EXPECT_EQ(plain, train(fused(made))) << state;
         EXPECT_GT(plain.updates[0].updates, 0u);
         // Clipping needs to know the norm first; and every element's own limit is known at once.
-        EngineOptions clipped = made;
+        ClassifierOptions clipped = made;
         clipped.clip_norm = 0.05;
         const Outcome by_norm = train(clipped);
         EXPECT_EQ(by_norm, train(fused(clipped))) << state;
@@ -150,7 +150,7 @@ TEST(Fused, AccumulationGivesTheSameBits) {
   for (const Rule& rule : kRules) {
     for (const double norm : {0.0, 0.05}) {
       SCOPED_TRACE(std::string(rule.rule) + " " + rule.weight);
-      EngineOptions made = options(rule.rule, rule.weight, OptimizerKind::adamw);
+      ClassifierOptions made = options(rule.rule, rule.weight, OptimizerKind::adamw);
       made.micro_batches = 4;
       made.clip_norm = norm;
       EXPECT_EQ(train(made), train(fused(made)));
@@ -166,7 +166,7 @@ TEST(Fused, OverflowsAreSkippedWithTheSameBits) {
       for (const int64_t micro_batches : {1, 4}) {
         for (const double norm : {0.0, 0.05}) {
           SCOPED_TRACE(std::string(optimizer_name(kind)) + " " + rule.rule + " " + rule.weight);
-          EngineOptions made = options(rule.rule, rule.weight, kind);
+          ClassifierOptions made = options(rule.rule, rule.weight, kind);
           made.precision.policy = "amp:fp16";
           made.micro_batches = micro_batches;
           made.clip_norm = norm;
@@ -188,7 +188,7 @@ TEST(Fused, OverflowsAreSkippedWithTheSameBits) {
 TEST(Fused, NarrowAssignmentsGiveTheSameBits) {
   for (const char* policy : {"size:0.5", "uniform", "op", "fpu16:bf16", "fpu16:e8m5"}) {
     SCOPED_TRACE(policy);
-    EngineOptions made = options("stochastic", "bf16", OptimizerKind::sgd);
+    ClassifierOptions made = options("stochastic", "bf16", OptimizerKind::sgd);
     made.precision.policy = policy;
     made.precision.updates.arithmetic = fpu_format(policy);
     made.clip_norm = 0.05;
@@ -201,17 +201,17 @@ TEST(Fused, NarrowAssignmentsGiveTheSameBits) {
 // Of all gradients no more than the few that backward has in hands is there at a time. What is left
 // here is activations.
 TEST(Fused, TakesTheMemoryOfFewGradients) {
-  EngineOptions made = options("extra:8", "bf16", OptimizerKind::adamw);
+  ClassifierOptions made = options("extra:8", "bf16", OptimizerKind::adamw);
   made.model.name = "resnet18";
   made.model.image = {3, 32, 32};
   made.model.batch = 1;
   made.compute.workspace = 1 << 16;
-  const Engine unfused(made), at_once(fused(made));
+  const ClassifierEngine unfused(made), at_once(fused(made));
   made.clip_norm = 1;
-  const Engine twice(fused(made));
+  const ClassifierEngine twice(fused(made));
   EXPECT_TRUE(twice.makes_gradients_twice());
   const double gradients = 4 * static_cast<double>(unfused.graph().parameters());
-  const auto step = [](const Engine& engine) {
+  const auto step = [](const ClassifierEngine& engine) {
     return static_cast<double>(engine.training_plan().step_bytes());
   };
   EXPECT_GE(step(unfused), gradients);
@@ -221,9 +221,9 @@ TEST(Fused, TakesTheMemoryOfFewGradients) {
 }
 
 TEST(Fused, ASnapshotCannotServeANorm) {
-  EngineOptions made = fused(options("plain", "bf16", OptimizerKind::sgd), OverflowCheck::snapshot);
+  ClassifierOptions made = fused(options("plain", "bf16", OptimizerKind::sgd), OverflowCheck::snapshot);
   made.clip_norm = 1;
-  EXPECT_THROW(Engine{made}, Error);
+  EXPECT_THROW(ClassifierEngine{made}, Error);
 }
 
 }  // namespace

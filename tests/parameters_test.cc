@@ -1,5 +1,6 @@
 // Groups of parameters: what they select, what they set, and what becomes of it in memory.
 #include "ulp/session/parameters.h"
+#include "tests/support/classifier.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +8,6 @@
 
 #include "ulp/base/error.h"
 #include "ulp/run/config.h"
-#include "ulp/session/engine.h"
 
 namespace ulp {
 namespace {
@@ -40,8 +40,8 @@ TEST(Groups, BadTextIsRefusedWithWhatWouldBeRight) {
   EXPECT_NE(error_of("norm:update=kahn").find("unknown update rule"), std::string::npos);
 }
 
-EngineOptions resnet(const RunConfig& config) {
-  EngineOptions options;
+ClassifierOptions resnet(const RunConfig& config) {
+  ClassifierOptions options;
   options.model.name = "resnet8";
   options.model.batch = 2;
   options.optimizer = optimizer_config(config);
@@ -49,7 +49,7 @@ EngineOptions resnet(const RunConfig& config) {
   return options;
 }
 
-const ParameterChoice& choice(const Engine& engine, const std::string& name) {
+const ParameterChoice& choice(const ClassifierEngine& engine, const std::string& name) {
   return engine.parameters().at(name);
 }
 
@@ -58,7 +58,7 @@ TEST(Groups, SelectByRoleNameAndSize) {
   config.groups =
       "norm:decay=0 bias:decay=0,lr=0.5 fc.*:update=kahan >=30000:update=stochastic,state=bf16 "
       "*conv2.weight:lr=3";
-  const Engine engine(resnet(config));
+  const ClassifierEngine engine(resnet(config));
   EXPECT_EQ(choice(engine, "bn1.weight").update.optimizer.weight_decay, 0);
   EXPECT_EQ(choice(engine, "layer2.0.bn2.bias").update.optimizer.weight_decay, 0);
   EXPECT_EQ(choice(engine, "conv1.weight").update.optimizer.weight_decay, 5e-4);
@@ -84,7 +84,7 @@ TEST(Groups, SelectByRoleNameAndSize) {
 TEST(Groups, OneThatSelectsNothingIsRefused) {
   RunConfig config;
   config.groups = "fcc.*:lr=1";
-  EXPECT_THROW(Engine{resnet(config)}, Error);
+  EXPECT_THROW(ClassifierEngine{resnet(config)}, Error);
 }
 
 // A group back in fp32 within a run of narrow weights needs no format, and one that leaves fp32 has
@@ -93,13 +93,13 @@ TEST(Groups, FollowTheirRulesFormat) {
   RunConfig config;
   config.update = "extra:8";
   config.groups = "norm:update=master";
-  const Engine engine(resnet(config));
+  const ClassifierEngine engine(resnet(config));
   EXPECT_EQ(storage_name(
                 stored_weight(choice(engine, "bn1.weight").rule, choice(engine, "bn1.weight").weight.format)),
             "fp32");
   EXPECT_EQ(storage_name(choice(engine, "conv1.weight").weight.format), "bf16");
   config.groups = "norm:update=master bn1.*:update=kahan";
-  EXPECT_EQ(storage_name(choice(Engine(resnet(config)), "bn1.weight").weight.format), "bf16");
+  EXPECT_EQ(storage_name(choice(ClassifierEngine(resnet(config)), "bn1.weight").weight.format), "bf16");
 }
 
 TEST(States, TextsAreReadAndComeBack) {
@@ -119,9 +119,9 @@ TEST(States, AdagradsSumIsNotKeptInEightBits) {
   RunConfig config;
   config.optimizer = "adagrad";
   config.state = "8bit";
-  EXPECT_THROW(Engine{resnet(config)}, Error);
+  EXPECT_THROW(ClassifierEngine{resnet(config)}, Error);
   config.state = "bf16";
-  EXPECT_NO_THROW(Engine{resnet(config)});
+  EXPECT_NO_THROW(ClassifierEngine{resnet(config)});
 }
 
 // What promotion would give a weight must be storable too: fp(6,9,0) leaves room for 14 extra bits.
@@ -130,13 +130,13 @@ TEST(Stored, AssignedWeightsAreCheckedWithTheirHighFormat) {
   config.policy = "uniform";
   config.weight = "assigned";
   config.update = "extra:14";
-  EXPECT_NO_THROW(Engine{resnet(config)});
+  EXPECT_NO_THROW(ClassifierEngine{resnet(config)});
   config.update = "extra:15";
-  EXPECT_THROW(Engine{resnet(config)}, Error);
+  EXPECT_THROW(ClassifierEngine{resnet(config)}, Error);
   // Where nothing is promoted the high format does not matter.
   config.promote = "off";
   config.update = "extra:16";
-  EXPECT_NO_THROW(Engine{resnet(config)});
+  EXPECT_NO_THROW(ClassifierEngine{resnet(config)});
 }
 
 // What is assigned fp32 has no bits to save: it is updated as a master weight, whatever the rule.
@@ -145,7 +145,7 @@ TEST(Stored, AssignedFp32IsMaster) {
   config.policy = "amp:bf16";
   config.weight = "assigned";
   config.update = "kahan";
-  const Engine engine(resnet(config));
+  const ClassifierEngine engine(resnet(config));
   EXPECT_EQ(choice(engine, "conv1.weight").rule.kind, UpdateRule::Kind::kahan);
   EXPECT_EQ(choice(engine, "bn1.weight").rule.kind, UpdateRule::Kind::master);
   EXPECT_FALSE(engine.graph().find("bn1.weight.compensation"));
@@ -159,12 +159,12 @@ TEST(Stored, PeakCountsTheSnapshot) {
     // With all groups high they take 2236 and 1708.
     const size_t kilobytes = snapshot ? 2000 : 1500;
     config.policy = fmt::format("peak:{}KB", kilobytes);
-    EngineOptions options = resnet(config);
+    ClassifierOptions options = resnet(config);
     options.fused_backward = true;
     options.fused_overflow_of =
-        snapshot ? EngineOptions::FusedOverflow::snapshot : EngineOptions::FusedOverflow::twice;
+        snapshot ? ClassifierOptions::FusedOverflow::snapshot : ClassifierOptions::FusedOverflow::twice;
     options.may_skip = [](auto&&...) { return true; };
-    const Engine engine(options);
+    const ClassifierEngine engine(options);
     EXPECT_EQ(engine.keeps_snapshot(), snapshot);
     EXPECT_LE(engine.planned_peak_bytes(), kilobytes << 10);
   }
@@ -176,7 +176,7 @@ TEST(Stored, Fpu16KeepsEverythingInItsFormat) {
     RunConfig config;
     config.policy = std::string("fpu16:") + format;
     config.optimizer = "adamw";
-    const Engine engine(resnet(config));
+    const ClassifierEngine engine(resnet(config));
     const Plan& plan = engine.training_plan();
     for (size_t i = 0; i < plan.graph().tensor_count(); ++i) {
       const TensorInfo& tensor = plan.graph().tensors()[i];
@@ -186,7 +186,7 @@ TEST(Stored, Fpu16KeepsEverythingInItsFormat) {
       EXPECT_FALSE(plan.formats()[i].operand) << tensor.name;
     }
     config.update = "master";
-    const Engine master(resnet(config));
+    const ClassifierEngine master(resnet(config));
     const TensorId weight = master.graph().find("conv1.weight");
     const TensorFormat& stored = master.training_plan().formats()[static_cast<size_t>(weight.index)];
     EXPECT_EQ(storage_name(stored.storage), "fp32");

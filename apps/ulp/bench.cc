@@ -6,6 +6,7 @@
 
 #include "apps/ulp/commands.h"
 #include "apps/ulp/options.h"
+#include "ulp/data/dataset.h"
 #include "ulp/lab/step_bench.h"
 #include "ulp/lab/update_bench.h"
 
@@ -20,6 +21,11 @@ struct StepBenchCommandOptions {
 
 void step_bench_command(StepBenchCommandOptions& options) {
   options.bench.config = options.run.settings();
+  DataRequest shape;
+  if (const std::string& text = options.bench.config.image_shape; !text.empty())
+    parse_image_shape(text, shape);
+  options.bench.input = fmt::format("{}x{}x{}", shape.channels.value_or(3), shape.height.value_or(32),
+                                    shape.width.value_or(32));
   const StepBench bench = bench_step(options.bench);
   if (options.json) {
     fmt::print("{}\n", step_bench_json(bench));

@@ -152,7 +152,7 @@ void train_networks() {
   }
   fmt::print("\n{:<16}{:>15}{:>12}{:>10}\n", "formats", "test accuracy", "peak", "time");
   for (size_t i = 0; i < reports.size(); ++i) {
-    fmt::print("{:<16}{:>14.2f}%{:>12}{:>10}\n", kRuns[i].name, 100 * reports[i].best_test_acc,
+    fmt::print("{:<16}{:>14.2f}%{:>12}{:>10}\n", kRuns[i].name, 100 * reports[i].best_test.value,
                bytes_text(static_cast<double>(reports[i].peak_bytes)), duration_text(reports[i].seconds));
   }
 }

@@ -23,7 +23,7 @@ void apply_simd_of_environment() {
   try {
     if (!simd.empty()) use_simd(simd);
   } catch (const Error& error) {
-    throw Error("simd", "the environment variable ULP_SIMD: " + error.message());
+    throw Error("simd", "the environment variable ULP_SIMD: " + std::string(error.message()));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "apps/ulp/commands.h"
+#include "apps/ulp/progress.h"
 #include "apps/ulp/text.h"
 #include "ulp/base/error.h"
 #include "ulp/run/trainer.h"
@@ -35,16 +36,21 @@ void eval_command(const EvalOptions& options) {
   Trainer trainer(config, quiet);
   const Evaluation result = trainer.evaluate(options.which);
   if (options.json) {
-    const Json json = {{"checkpoint", checkpoint},
-                       {"step", trainer.progress().step},
-                       {"test_loss", json_number(result.loss)},
-                       {"test_acc", json_number(result.accuracy)},
-                       {"test_acc_fp32", json_number(result.accuracy_fp32)}};
+    Json json = {{"checkpoint", checkpoint},
+                 {"step", trainer.progress().step},
+                 {"test_loss", json_number(result.loss)}};
+    for (const MetricValue& metric : result.metrics) json["test_" + metric.name] = json_number(metric.value);
+    for (const MetricValue& metric : result.metrics_fp32)
+      json["test_" + metric.name + "_fp32"] = json_number(metric.value);
     fmt::print("{}\n", json.dump());
     return;
   }
-  fmt::print("{} after {} steps: test accuracy {:.2f}% ({:.2f}% computed in fp32), loss {:.4f}\n", checkpoint,
-             trainer.progress().step, 100 * result.accuracy, 100 * result.accuracy_fp32, result.loss);
+  std::string text;
+  for (size_t i = 0; i < result.metrics.size(); ++i) {
+    text += fmt::format("test {} {} ({} computed in fp32), ", metric_title(result.metrics[i].name),
+                        metric_text(result.metrics[i]), metric_text(result.metrics_fp32[i]));
+  }
+  fmt::print("{} after {} steps: {}loss {:.4f}\n", checkpoint, trainer.progress().step, text, result.loss);
 }
 
 }  // namespace

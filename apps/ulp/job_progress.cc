@@ -78,8 +78,7 @@ class JobProgress : public JobObserver {
     std::string line = fmt::format("stopped  {}", list_.names[job]), reason = why;
     if (end == JobEnd::finished) {
       try {
-        line =
-            fmt::format("finished {}  best {}", list_.names[job], share_text(read_result(folder).best_acc));
+        line = fmt::format("finished {}  best {}", list_.names[job], share_text(read_result(folder).best));
         ++finished_;
         if (whole) times_.add(list_.jobs[job].config, seconds);
       } catch (const Error& error) {

@@ -35,7 +35,7 @@ void pareto_command(const ParetoCommandOptions& command) {
   options.pilot = command.pilot;
   options.folder = command.out;
   if (options.config.threads > 0) set_thread_count(static_cast<int>(options.config.threads));
-  const ImageSet set = load_dataset(options.config.data, data_request(options.config));
+  const std::unique_ptr<LearningTask> task = make_task(task_options(options.config));
   std::error_code error;
   const std::filesystem::path folder(command.out);
   std::filesystem::create_directories(folder, error);
@@ -44,13 +44,13 @@ void pareto_command(const ParetoCommandOptions& command) {
   const ParetoResult result = [&] {
     WorkLine line("measuring");
     return measure_choices(
-        options, set, [&](size_t done, size_t all, size_t here) { line.draw(done, all, here); }, stop);
+        options, *task, [&](size_t done, size_t all, size_t here) { line.draw(done, all, here); }, stop);
   }();
   if (!result.complete) {
     fmt::print("stopped; the same command goes on from here\n");
     throw Stopped();
   }
-  const std::vector<Path> paths = policy_paths(options, set);
+  const std::vector<Path> paths = policy_paths(options, *task);
   write(folder / "pareto.csv", choices_csv(result, paths, options.measure));
   write(folder / "pareto.svg", choices_svg(result, paths, options.measure));
   fmt::print("{}\nwritten to {}: pareto.csv, pareto.svg\n", summary_text(result, paths, options.measure),

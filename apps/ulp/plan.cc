@@ -12,6 +12,7 @@
 #include "apps/ulp/text.h"
 #include "ulp/base/error.h"
 #include "ulp/base/file.h"
+#include "ulp/models/model.h"
 #include "ulp/precision/policy.h"
 #include "ulp/run/config.h"
 #include "ulp/run/setup.h"
@@ -26,20 +27,6 @@ struct PlanCommandOptions {
   std::string input = "3x32x32", save;
   bool choices = false, json = false, steps = false;
 };
-
-ImageSize parse_input(const std::string& text) {
-  int64_t numbers[3] = {};
-  const char *begin = text.data(), *end = text.data() + text.size();
-  for (int i = 0; i < 3; ++i) {
-    const auto [rest, error] = std::from_chars(begin, end, numbers[i]);
-    const bool more = i < 2;
-    if (error != std::errc() || numbers[i] <= 0 || (more ? rest == end || *rest != 'x' : rest != end)) {
-      fail("plan", "--input must be CHANNELSxHEIGHTxWIDTH, such as 3x32x32, got '{}'", text);
-    }
-    begin = rest + 1;
-  }
-  return {numbers[0], numbers[1], numbers[2]};
-}
 
 // The papers' figures.
 struct Summary {
@@ -153,9 +140,10 @@ void print_plan(const Engine& engine, const Summary& summary) {
   line("peak", engine.planned_peak_bytes());
 }
 
-void save_assignment(const PlanCommandOptions& options, const EngineOptions& made, const Engine& engine) {
-  Json json = {{"model", made.model.name}, {"width", made.model.width},       {"classes", made.model.classes},
-               {"input", options.input},   {"policy", made.precision.policy}, {"tensors", Json::object()}};
+void save_assignment(const PlanCommandOptions& options, const NetworkId& id, const std::string& policy,
+                     const Engine& engine) {
+  Json json = {{"model", id.model}, {"width", id.width}, {"classes", id.classes},
+               {"input", id.input}, {"policy", policy},  {"tensors", Json::object()}};
   json["high"] = Json::object();
   for (const CountedTensor& tensor : engine.counted()) {
     json["tensors"][tensor.name] = format_text(engine, tensor);
@@ -167,7 +155,11 @@ void save_assignment(const PlanCommandOptions& options, const EngineOptions& mad
 }
 
 void plan_command(const PlanCommandOptions& options) {
-  const ImageSize image = parse_input(options.input);
+  try {
+    parse_image_size(options.input);
+  } catch (const Error&) {
+    fail("plan", "--input must be CHANNELSxHEIGHTxWIDTH, such as 3x32x32, got '{}'", options.input);
+  }
   // The optimizer, momentum and bytes as training has them unless told.
   const RunConfig config = options.run.settings();
   check_precision(config);
@@ -181,10 +173,12 @@ void plan_command(const PlanCommandOptions& options) {
          "--save keeps the formats of tensors alone, and {} is more than that: name the policy instead",
          config.policy);
   }
-  const EngineOptions made = engine_options(config, image, options.classes);
+  const std::unique_ptr<LearningTask> task =
+      sketch_task(task_options(config), NetworkId{.input = options.input, .classes = options.classes});
+  const EngineOptions made = engine_options(config, *task);
   const Engine engine(made);
   const Summary summary = summarize(engine);
-  if (!options.save.empty()) save_assignment(options, made, engine);
+  if (!options.save.empty()) save_assignment(options, task->id(), config.policy, engine);
   if (options.json) {
     fmt::print("{}\n", plan_json(engine, summary).dump());
     return;

@@ -45,6 +45,19 @@ bool write_all(std::string_view text) {
 
 std::string size_text(size_t bytes) { return bytes_text(static_cast<double>(bytes)); }
 
+// In the columns of an epoch's line, under no heading: there the metrics stand in the task's order.
+std::string values_text(std::span<const MetricValue> metrics) {
+  std::string text;
+  for (const MetricValue& metric : metrics) text += fmt::format(" {:>7}", metric_text(metric));
+  return text;
+}
+
+std::string metrics_text(std::span<const MetricValue> metrics) {
+  std::string text;
+  for (const MetricValue& metric : metrics) text += fmt::format("  {} {}", metric.name, metric_text(metric));
+  return text;
+}
+
 std::string rate_text(double examples_per_second) {
   if (!(examples_per_second >= 0 && std::isfinite(examples_per_second))) return "? ex/s";
   return examples_per_second < 100 ? fmt::format("{:.1f} ex/s", examples_per_second)
@@ -98,6 +111,12 @@ std::string share_text(double share) {
   return std::isnan(share) ? "nan" : fmt::format("{:.2f}%", 100 * share);
 }
 
+std::string metric_text(const MetricValue& metric) {
+  return metric.name == "acc" ? share_text(metric.value) : loss_text(metric.value);
+}
+
+std::string metric_title(const std::string& name) { return name == "acc" ? "accuracy" : name; }
+
 std::string bar_text(uint64_t part, uint64_t whole, size_t width) {
   const double share =
       whole == 0 ? 0 : static_cast<double>(std::min(part, whole)) / static_cast<double>(whole);
@@ -141,24 +160,25 @@ std::string start_text(const StartReport& r) {
 std::string step_text(const StepReport& r, double seconds_left, bool with_bar) {
   const std::string bar = with_bar ? bar_text(r.step_in_epoch, r.steps_per_epoch, kBarWidth) : "step";
   // What is least missed stands last: a narrow terminal has no room for it.
-  return fmt::format("epoch {}/{}  {} {:>{}}/{}  {}  loss {}  acc {}  left {}  mem {}", r.epoch,
+  return fmt::format("epoch {}/{}  {} {:>{}}/{}  {}  loss {}{}  left {}  mem {}", r.epoch,
                      epoch_count(r.total_steps, r.steps_per_epoch), bar, r.step_in_epoch,
                      std::to_string(r.steps_per_epoch).size(), r.steps_per_epoch,
-                     rate_text(r.examples_per_second), loss_text(r.epoch_loss), share_text(r.epoch_accuracy),
+                     rate_text(r.examples_per_second), loss_text(r.epoch_loss), metrics_text(r.epoch_metrics),
                      duration_text(seconds_left), size_text(r.memory_bytes));
 }
 
 std::string epoch_text(const EpochReport& r, uint64_t epochs) {
-  return fmt::format("epoch {:>{}}/{}  train {:>8} {:>7}  test {:>8} {:>7}{}  {:>6}  {:>11}{}", r.epoch,
-                     std::to_string(epochs).size(), epochs, loss_text(r.train_loss), share_text(r.train_acc),
-                     loss_text(r.test_loss), share_text(r.test_acc),
-                     r.narrow ? fmt::format("  fp32 {:>7}", share_text(r.test_acc_fp32)) : "",
-                     duration_text(r.seconds), rate_text(r.examples_per_second), r.best ? " *" : "");
+  return fmt::format("epoch {:>{}}/{}  train {:>8}{}  test {:>8}{}{}  {:>6}  {:>11}{}", r.epoch,
+                     std::to_string(epochs).size(), epochs, loss_text(r.train_loss), values_text(r.train),
+                     loss_text(r.test_loss), values_text(r.test),
+                     r.narrow ? "  fp32" + values_text(r.test_fp32) : "", duration_text(r.seconds),
+                     rate_text(r.examples_per_second), r.best ? " *" : "");
 }
 
 std::string done_text(const DoneReport& r) {
-  std::string text = fmt::format("done in {}: test accuracy {}, {} at best\n", duration_text(r.seconds),
-                                 share_text(r.final_test_acc), share_text(r.best_test_acc));
+  std::string text =
+      fmt::format("done in {}: test {} {}, {} at best\n", duration_text(r.seconds),
+                  metric_title(r.final_test.name), metric_text(r.final_test), metric_text(r.best_test));
   text += fmt::format("memory: {} at the peak, {} planned", size_text(r.peak_bytes),
                       size_text(r.planned_peak_bytes));
   if (r.rss_peak_bytes > 0) {

@@ -50,6 +50,9 @@ std::string duration_text(double seconds);
 std::string loss_text(double loss);
 // 0.9123 as 91.23%; nan.
 std::string share_text(double share);
+// Accuracy as a share, other metrics as numbers; and a metric's name for people.
+std::string metric_text(const MetricValue& metric);
+std::string metric_title(const std::string& name);
 // [####....] with `width` places, filled by `part` of `whole`.
 std::string bar_text(uint64_t part, uint64_t whole, size_t width);
 // As many of the parts between double spaces as fit: half a number would be another number.

@@ -52,7 +52,7 @@ StepReport step(uint64_t number) {
   r.epoch = (number - 1) / 100 + 1;
   r.step_in_epoch = (number - 1) % 100 + 1;
   r.epoch_loss = 0.5;
-  r.epoch_accuracy = 0.875;
+  r.epoch_metrics = {{"acc", 0.875}};
   r.examples_per_second = 1234.4;
   r.memory_bytes = 3 << 20;
   return r;
@@ -152,21 +152,21 @@ TEST(Progress, Lines) {
   EpochReport epoch;
   epoch.epoch = 3;
   epoch.train_loss = 0.5;
-  epoch.train_acc = 0.8;
+  epoch.train = {{"acc", 0.8}};
   epoch.test_loss = kNan;
-  epoch.test_acc = 0.1;
+  epoch.test = {{"acc", 0.1}};
   epoch.seconds = 75;
   epoch.examples_per_second = 12.34;
   const std::string plain = epoch_text(epoch, 10);
   EXPECT_EQ(plain, "epoch  3/10  train   0.5000  80.00%  test      nan  10.00%   1m15s    12.3 ex/s");
   epoch.narrow = true;
-  epoch.test_acc_fp32 = 0.125;
+  epoch.test_fp32 = {{"acc", 0.125}};
   EXPECT_EQ(epoch_text(epoch, 10),
             "epoch  3/10  train   0.5000  80.00%  test      nan  10.00%  fp32  12.50%   1m15s    12.3 ex/s");
   epoch.narrow = false;
   epoch.epoch = 10;
   epoch.test_loss = 12345678;
-  epoch.test_acc = 1;
+  epoch.test = {{"acc", 1}};
   epoch.best = true;
   EXPECT_EQ(epoch_text(epoch, 10).size(), plain.size() + 2);
   EXPECT_TRUE(epoch_text(epoch, 10).ends_with(" *"));
@@ -174,8 +174,8 @@ TEST(Progress, Lines) {
 
 TEST(Progress, Summary) {
   DoneReport done;
-  done.best_test_acc = 0.9;
-  done.final_test_acc = 0.89;
+  done.best_test = {"acc", 0.9};
+  done.final_test = {"acc", 0.89};
   done.peak_bytes = done.planned_peak_bytes = 1 << 20;
   done.seconds = 100;
   EXPECT_EQ(

@@ -28,8 +28,8 @@ std::string name_of(const Engine& engine, int group) {
   return "";
 }
 
-void print_table(const RunConfig& config, const ImageSet& set, const Sensitivities& measured) {
-  const EngineOptions options = engine_options(config, set);
+void print_table(const RunConfig& config, const LearningTask& task, const Sensitivities& measured) {
+  const EngineOptions options = engine_options(config, task);
   const Engine engine(options);
   PolicyOptions policy;
   policy.candidates = options.precision.candidates;
@@ -59,13 +59,13 @@ void sensitivity_command(const SensitivityCommandOptions& options) {
   }
   const RunConfig config = options.config();
   if (config.threads > 0) set_thread_count(static_cast<int>(config.threads));
-  const ImageSet set = load_dataset(config.data, data_request(config));
+  const std::unique_ptr<LearningTask> task = make_task(task_options(config));
   const Sensitivities measured = [&] {
     WorkLine line("measuring");
-    return measure_sensitivities(config, set, options.pilot,
+    return measure_sensitivities(config, *task, options.pilot,
                                  [&](size_t done, size_t all) { line.draw(done, all, done); });
   }();
-  print_table(config, set, measured);
+  print_table(config, *task, measured);
   save_sensitivities(options.out, measured);
   fmt::print("\nwritten to {}; use it with --policy {}\n", options.out,
              shell_quoted("sensitivity:R:" + options.out));

@@ -155,7 +155,7 @@ RunConfig pilot_config(const TuneOptions& options, RunConfig config, const RunIn
     config.subset = options.pilot_subset;
   } else if (!options.given("subset")) {
     const auto most = static_cast<size_t>(std::max(kPilotExamples, config.batch));
-    const size_t all = config.subset > 0 ? static_cast<size_t>(config.subset) : input.train;
+    const size_t all = config.subset > 0 ? static_cast<size_t>(config.subset) : input.size.train;
     if (all > most) config.subset = static_cast<int64_t>(most);
   }
   check(config);
@@ -194,17 +194,16 @@ void print_pilots(const std::vector<TunePilot>& pilots, const RunResult& fp32, c
     return share_cell(static_cast<double>(plan.aggregate_bits) / static_cast<double>(all_high));
   };
   table.rows.push_back({"fp32", relative(fp32_plan), share_cell(0), bytes_cell(fp32_plan.peak_bytes),
-                        share_cell(fp32.best_acc), "", "0", fp32.diverged ? "diverged" : ""});
+                        share_cell(fp32.best), "", "0", fp32.diverged ? "diverged" : ""});
   for (const TunePilot& pilot : pilots) {
     const bool done = pilot.finished;
-    table.rows.push_back({fmt::format("{}", pilot.ratio), relative(pilot.plan),
-                          done ? share_cell(pilot.low_ratio) : "-", bytes_cell(pilot.plan.peak_bytes),
-                          done ? share_cell(pilot.best_acc) : "-",
-                          done ? share_cell(fp32.best_acc - pilot.best_acc) : "-",
-                          done ? std::to_string(pilot.promotions) : "-",
-                          !done            ? "failed"
-                          : pilot.diverged ? "diverged"
-                                           : ""});
+    table.rows.push_back(
+        {fmt::format("{}", pilot.ratio), relative(pilot.plan), done ? share_cell(pilot.low_ratio) : "-",
+         bytes_cell(pilot.plan.peak_bytes), done ? share_cell(pilot.best) : "-",
+         done ? share_cell(fp32.best - pilot.best) : "-", done ? std::to_string(pilot.promotions) : "-",
+         !done            ? "failed"
+         : pilot.diverged ? "diverged"
+                          : ""});
   }
   fmt::print("\n{}\n", table.markdown());
 }
@@ -218,7 +217,7 @@ void tune_drop(const TuneOptions& options, const RunConfig& config) {
   const auto lock = lock_job_folder(config.out);
   fmt::print("pilots of {} on {} examples in {}\n",
              pilot.steps > 0 ? fmt::format("{} steps", pilot.steps) : fmt::format("{} epochs", pilot.epochs),
-             pilot.subset > 0 ? static_cast<size_t>(pilot.subset) : input.train, config.out);
+             pilot.subset > 0 ? static_cast<size_t>(pilot.subset) : input.size.train, config.out);
   const JobFailures failures = run_visibly(made.list, static_cast<size_t>(options.jobs), "the same command");
   const Job& baseline = made.list.jobs[0];
   if (const auto failed = failures.find(baseline.config.out); failed != failures.end()) {
@@ -234,7 +233,7 @@ void tune_drop(const TuneOptions& options, const RunConfig& config) {
     TunePilot& one = made.pilots[i];
     one.finished = true;
     one.diverged = result.diverged;
-    one.best_acc = result.best_acc;
+    one.best = result.best;
     one.low_ratio = result.low_ratio;
     one.promotions = result.promotions;
   }
@@ -246,12 +245,12 @@ void tune_drop(const TuneOptions& options, const RunConfig& config) {
         "--lr\n");
     throw CLI::RuntimeError(1);
   }
-  const std::optional<size_t> chosen = choose_by_drop(made.pilots, fp32.best_acc, options.max_drop);
+  const std::optional<size_t> chosen = choose_by_drop(made.pilots, fp32.best, options.max_drop);
   if (!chosen) {
     fmt::print(
         "none is within {} of fp32's {:.2f}%: nothing is chosen. Allow a larger --max-drop, try smaller "
         "--ratios, or longer pilots\n",
-        options.max_drop, 100 * fp32.best_acc);
+        options.max_drop, 100 * fp32.best);
     throw CLI::RuntimeError(1);
   }
   write_choice(config, made.pilots[*chosen].ratio);

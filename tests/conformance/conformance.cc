@@ -10,6 +10,7 @@
 
 #include "tests/conformance/conformance_bench.h"
 #include "ulp/base/error.h"
+#include "ulp/graph/ops.h"
 
 namespace ulp::conformance {
 namespace {
@@ -145,6 +146,10 @@ class Trial {
         std::vector<int32_t>& feed = index_feeds_[i];
         for (size_t k = 0; k < tensor.elements(); ++k) feed.push_back(any(random_));
         bench_.feed(id, feed.data());
+      } else if (tensor.producer && reads_resident(graph()[tensor.producer])) {
+        fill_bytes(i, id, resident_bytes(graph(), graph()[tensor.producer]));
+      } else if (tensor.element == Element::byte && tensor.kind == Kind::label) {
+        fill_bytes(i, id, tensor.elements());
       } else if (tensor.element == Element::real) {
         feeds_[i] = random_values(tensor);
         bench_.feed(id, feeds_[i].data());
@@ -152,6 +157,11 @@ class Trial {
           bench_.set(id, feeds_[i]);
       }
     }
+  }
+
+  void fill_bytes(size_t i, TensorId id, size_t count) {
+    for (size_t k = 0; k < count; ++k) byte_feeds_[i].push_back(static_cast<uint8_t>(random_()));
+    bench_.feed(id, byte_feeds_[i].data());
   }
 
   // The reference's results are what later nodes read, except gradients: those get fresh numbers,
@@ -174,6 +184,7 @@ class Trial {
   std::mt19937 random_{20261115};
   std::map<size_t, std::vector<float>> feeds_;
   std::map<size_t, std::vector<int32_t>> index_feeds_;
+  std::map<size_t, std::vector<uint8_t>> byte_feeds_;
   std::vector<Bench::Unit> units_;
 };
 

@@ -17,6 +17,7 @@
 #include "ulp/backend/ref/reference.h"
 #include "ulp/base/error.h"
 #include "ulp/base/parallel.h"
+#include "ulp/graph/ops.h"
 #include "ulp/numeric/codec.h"
 #include "ulp/tensor/memory.h"
 
@@ -199,8 +200,14 @@ void Bench::run_there(Device& device, Task& task, const Unit& roots, const std::
     const TensorId id = result.ids[k];
     data[number(id)] = there.take(outputs[k]);
     const NodeId producer = graph_[id].producer;  // none of a weight, which an update writes
-    if (producer && graph_[producer].in.empty() && feeds_[number(id)] != nullptr)
-      feeds[number(id)] = there.take(feeds_[number(id)], sizeof(float) * graph_[id].elements());
+    if (!producer || feeds_[number(id)] == nullptr) continue;
+    const Node& node = graph_[producer];
+    if (is_source(node)) {
+      feeds[number(id)] =
+          there.take(feeds_[number(id)], element_bytes(graph_[id].element) * graph_[id].elements());
+    } else if (reads_resident(node)) {
+      feeds[number(id)] = there.take(feeds_[number(id)], resident_bytes(graph_, node));
+    }
   }
   run.data = data;
   run.feeds = feeds;

@@ -261,6 +261,13 @@ Allowed classify(const View& v) {
   return {{sum.allowed()[0], 0}};
 }
 
+Allowed loss_sum(const View& v) {
+  Sums sum(1);
+  for (size_t i = 0; i < v.real[0].size(); ++i)
+    sum.add(0, v.real.size() > 1 ? v.real[0][i] * v.real[1][i] : v.real[0][i]);
+  return {sum.allowed()};
+}
+
 // A sum of n numbers that are not negative, in double, is off by at most n 2^-53 of itself in any
 // order; here are two.
 Allowed grad_squares(const View& v) {
@@ -275,6 +282,9 @@ constexpr std::string_view kExact[] = {
     "input",
     "indices",
     "target",
+    "bytes",
+    "image_batch",
+    "take",
     "dropout",
     "dropout_grad",
     "sum",
@@ -316,6 +326,7 @@ std::span<const Rule> composed_rules() {
       {"bce_with_logits", target_loss<logit>},
       {"bce_with_logits_grad", target_loss_grad<logit_slope>},
       {"classify", classify},
+      {"loss_sum", loss_sum},
       {"grad_squares", grad_squares},
   };
   return kRules;

@@ -1,5 +1,7 @@
 // The table: which graphs, of which shapes. Backward operators come with their forward ones,
 // through reverse mode.
+#include <fmt/format.h>
+
 #include <array>
 
 #include "tests/conformance/conformance.h"
@@ -297,6 +299,44 @@ void add_rows(Cases& cases) {
   }
 }
 
+// ---- data that comes in, and what is summed of a loss ----
+
+void add_sources(Cases& cases) {
+  for (const Shape& shape : kRowShapes) {
+    cases.push_back({named("loss_sum", shape), [=](Sketch& s) {
+                       const TensorId x = s.operand(shape);
+                       loss_sum(s.b, "sum", x);
+                       loss_sum(s.b, "weighted", x, s.target(shape));
+                     }});
+  }
+  cases.push_back({"bytes", [](Sketch& s) { bytes(s.b, "bytes", {3, 17}); }});
+  struct Images {
+    int64_t examples, rows, height, width, channels;
+    int padding;
+    bool mirror;
+  };
+  // Groups of eight elements within an example, and across examples.
+  for (const Images& of : {Images{3, 5, 8, 8, 3, 0, false},
+                           {5, 4, 7, 5, 1, 2, true},
+                           {2, 9, 6, 4, 4, 3, false},
+                           {9, 3, 1, 3, 2, 1, true}}) {
+    cases.push_back(
+        {fmt::format("image_batch of {} {}x{}x{}", of.examples, of.height, of.width, of.channels),
+         [=](Sketch& s) {
+           ImageBatchOptions options{
+               of.rows, of.height, of.width, of.channels, Augment{0x123456789ABCDEFu, of.padding, of.mirror},
+               {}};
+           for (size_t c = 0; c < options.normalise.size(); ++c)
+             options.normalise[c] = make_normalise(0.4f + 0.1f * static_cast<float>(c), 0.25f);
+           image_batch(s.b, "images", s.indices({of.examples}, of.rows), options);
+         }});
+  }
+  for (const std::vector<int64_t>& row : {std::vector<int64_t>{}, {1}, {7}, {3, 5}}) {
+    cases.push_back({fmt::format("take rows of {} axes", row.size()),
+                     [=](Sketch& s) { take(s.b, "rows", s.indices({6}, 4), 4, row); }});
+  }
+}
+
 // ---- sums of gradients, the end of a step ----
 
 // A weight that is used twice, and a second micro-batch: gradients are added up in fp32 and rounded
@@ -448,7 +488,8 @@ std::span<const Scheme> schemes() {
 const std::vector<Case>& cases() {
   static const Cases all = [] {
     Cases made;
-    for (const auto add : {add_elementwise, add_moves, add_products, add_pooling, add_rows, add_steps})
+    for (const auto add :
+         {add_elementwise, add_moves, add_products, add_pooling, add_rows, add_sources, add_steps})
       add(made);
     for (Case& one : made) {
       Sketch sketch;

@@ -50,23 +50,24 @@ std::string StepReport::text() const {
   return text + line("all", total());
 }
 
-StepReport check_first_step(const RunConfig& config, const ImageSet& set, const Backend& backend) {
+StepReport check_first_step(const RunConfig& config, const Backend& backend) {
   RunConfig made_here = config;
   made_here.device = "cpu";
   check(made_here);
-  Loader loader(set, Part::train, loader_options(made_here, Part::train));
-  Engine engine(engine_options(made_here, set));
+  const std::unique_ptr<LearningTask> task = make_task(task_options(made_here));
+  const std::unique_ptr<BatchStream> batches = task->stream(Part::train);
+  Engine engine(engine_options(made_here, *task));
   engine.allocate();
   StepReport report;
   report.policy = config.policy;
-  LossScaler scaler(choose_loss_scale(made_here, engine), loader.batches());
+  LossScaler scaler(choose_loss_scale(made_here, engine), batches->batches());
   if (scaler.measured()) {
-    scaler.set(measure_loss_scale(engine, loader, made_here.seed));
-    loader.seek(0, 0);
+    scaler.set(measure_loss_scale(engine, *batches, made_here.seed));
+    batches->seek(0, 0);
   }
   report.loss_scale = scaler.scale();
-  const double lr = rate(schedule_of(made_here), optimizer_config(made_here).lr, 0, loader.batches(),
-                         total_steps(made_here, loader.batches()));
+  const double lr = rate(schedule_of(made_here), optimizer_config(made_here).lr, 0, batches->batches(),
+                         total_steps(made_here, batches->batches()));
   const Graph& graph = engine.graph();
   Setting setting;
   setting.where = fmt::format("{} under {}", config.model, config.policy);
@@ -75,15 +76,14 @@ StepReport check_first_step(const RunConfig& config, const ImageSet& set, const 
   const StepState step = step_state(made_here, 0, 0, lr, report.loss_scale);
   Bench bench(graph, {formats.begin(), formats.end()}, setting, step);
   for (const auto& [name, slot] : engine.state().slots()) bench.set_bytes(graph.find(name), slot.bytes());
-  const Batch& batch = loader.next();
-  bench.feed(graph.find("input.out"), batch.images.data());
-  bench.feed(graph.find("labels.out"), batch.labels.data());
+  const FeedBatch& batch = batches->next();
+  for (const Feed& feed : batch.feeds) bench.feed(graph.find(std::string(feed.name) + ".out"), feed.values);
   for (const Bench::Unit& unit : bench.nodes()) {
     const Result result = bench.check(unit, backend);
     for (size_t k = 0; k < result.ids.size(); ++k) {
       bench.keep(result, k);
       if (graph[result.ids[k]].name == "accuracy.sums")
-        report.loss = first_float(result.outputs[k]) / static_cast<double>(batch.count());
+        report.loss = first_float(result.outputs[k]) / static_cast<double>(batch.shape.examples);
     }
     ++report.nodes;
     if (failures() > kMostFailures) {
@@ -92,7 +92,7 @@ StepReport check_first_step(const RunConfig& config, const ImageSet& set, const 
     }
   }
   report.tallies = bench.tallies();
-  report.engine_loss = engine.train(step, examples_of(batch)).loss / static_cast<double>(batch.count());
+  report.engine_loss = engine.train(step, batch).mean();
   return report;
 }
 

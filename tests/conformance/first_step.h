@@ -8,7 +8,6 @@
 #include <string>
 
 #include "tests/conformance/conformance_bench.h"
-#include "ulp/data/dataset.h"
 #include "ulp/run/config.h"
 
 namespace ulp::conformance {
@@ -29,6 +28,6 @@ struct StepReport {
 // What is wrong goes to GoogleTest, and after too much of it the rest is left out. Throws an Error
 // for a configuration that cannot be followed. Its device counts for nothing: the step is made up
 // on the CPU.
-StepReport check_first_step(const RunConfig& config, const ImageSet& set, const Backend& backend);
+StepReport check_first_step(const RunConfig& config, const Backend& backend);
 
 }  // namespace ulp::conformance

@@ -56,9 +56,8 @@ class FirstStepTest : public testing::TestWithParam<Tested> {
 TEST_P(FirstStepTest, EveryTensorKeepsToTheReference) {
   const auto [backend, policy] = GetParam();
   const RunConfig config = config_for(backend(), policy);
-  const ImageSet set = load_dataset(config.data, data_request(config));
-  const StepReport report = check_first_step(config, set, backend());
-  fmt::print("{} on {}, batch {} of {}, {}", config.model, backend().name, config.batch, set.name,
+  const StepReport report = check_first_step(config, backend());
+  fmt::print("{} on {}, batch {} of {}, {}", config.model, backend().name, config.batch, config.data,
              report.text());
   const Tally total = report.total();
   EXPECT_GT(report.nodes, 50u);

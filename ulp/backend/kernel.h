@@ -61,8 +61,9 @@ struct Problem {
 // `report`.
 class RunContext {
  public:
-  // By tensor, the address of its bytes; null if it has none. A source (input, indices, target)
-  // finds what the caller feeds, fp32 or int32, in `feeds`.
+  // By tensor, the address of its bytes; null if it has none. A source (source.h) finds what the
+  // caller feeds in `feeds`: fp32, int32 or bytes. A node that makes a batch of resident data
+  // (batch.h) finds that data.
   std::span<uint8_t* const> data;
   std::span<const void* const> feeds;
   const StepState* state = nullptr;
@@ -135,8 +136,6 @@ std::unique_ptr<Task> make_one(const Problem& problem) {
   return std::make_unique<Made>(problem);
 }
 
-struct ResidentImages;
-
 struct Backend {
   std::string_view name;
   std::vector<KernelDef> kernels;  // for each operator best first
@@ -144,10 +143,6 @@ struct Backend {
   // Whether one task may take many running statistics, or many copies that finish gradients.
   bool merges = false;
   Device* device = nullptr;  // where its tensors live; null: the host
-  // Makes a batch from a data set in the device's memory (ulp/data/resident.h). `numbers` are the
-  // epoch and then the examples. Null: batches are made on the host.
-  void (*fill_batch)(const ResidentImages& set, const uint32_t* numbers, uint32_t count, float* images,
-                     int32_t* labels, Stream stream) = nullptr;
   // Of a device that is not the host: a task, without a workspace, that sets StepState::skip in the
   // device's memory, to which RunContext::state leads, where these gradients have overflowed
   // (found_inf.h), the first of the sums being the loss.

@@ -12,6 +12,7 @@ namespace ulp {
 struct StepState {
   uint64_t seed = 0;
   uint32_t step = 0;         // counted from 0: it names the random words
+  uint32_t epoch = 0;        // names the random words of batches made from resident data
   uint16_t micro_batch = 0;  // within the step; sums start anew at 0
   float loss_scale = 1;
   // Not 0: updates change nothing. On a device the found_inf task sets it. On the host skipped

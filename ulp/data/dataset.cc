@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <limits>
 
+#include "ulp/base/augment.h"
 #include "ulp/base/error.h"
-#include "ulp/data/augment.h"
 #include "ulp/data/readers.h"
 
 namespace ulp {

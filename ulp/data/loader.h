@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "ulp/data/augment.h"
+#include "ulp/base/augment.h"
 #include "ulp/data/dataset.h"
 #include "ulp/data/prefetch.h"
 

@@ -4,8 +4,8 @@
 #include <numeric>
 #include <utility>
 
+#include "ulp/base/augment.h"
 #include "ulp/base/error.h"
-#include "ulp/data/augment.h"
 
 namespace ulp {
 namespace {

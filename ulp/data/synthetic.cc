@@ -3,9 +3,9 @@
 // threads; training and test examples share the patterns and differ in the noise.
 #include <algorithm>
 
+#include "ulp/base/augment.h"
 #include "ulp/base/error.h"
 #include "ulp/base/parallel.h"
-#include "ulp/data/augment.h"
 #include "ulp/data/readers.h"
 
 namespace ulp {

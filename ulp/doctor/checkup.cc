@@ -55,12 +55,14 @@ bool all_fp32(const RunConfig& config) { return config.policy == "fp32" && confi
 StepPlanner planner_of(const RunConfig& config, const RangeHistory& ranges) {
   // Workspaces depend on it.
   if (config.threads > 0) set_thread_count(static_cast<int>(config.threads));
-  ImageSet shape;
-  shape.channels = static_cast<size_t>(ranges.model.image.channels);
-  shape.height = static_cast<size_t>(ranges.model.image.height);
-  shape.width = static_cast<size_t>(ranges.model.image.width);
-  shape.classes = static_cast<size_t>(ranges.model.classes);
-  EngineOptions options = engine_options(config, shape);
+  NetworkId id;
+  id.input = ranges.model.input;
+  id.classes = ranges.model.classes;
+  const std::unique_ptr<LearningTask> task = sketch_task(task_options(config), id);
+  RunConfig wide = config;  // the policy may name a file that is gone
+  wide.policy = "fp32";
+  EngineOptions options = engine_options(wide, *task);
+  options.precision = precision_options(config);
   options.precision.policy = "fp32";
   options.precision.overrides.clear();
   options.precision.updates.promotes = false;  // the formats are what they came to

@@ -27,7 +27,7 @@ class CheckUps : public ::testing::Test {
         {"conv1.out", Kind::activation, 27648, "fp(4,3,4)", "fp(6,9,0)"},
         {"conv1.out.grad", Kind::activation_grad, 27648, "fp(5,2,0)", "fp(6,9,0)"}};
     std::filesystem::remove(folder_ / "ranges.bin");
-    RangeFile file(folder_ / "ranges.bin", {{1, 28, 28}, 10}, tensors, 0);
+    RangeFile file(folder_ / "ranges.bin", {"1x28x28", 10}, tensors, 0);
     for (uint64_t step = 1; step <= 12; ++step) {
       const bool over = step >= 10;
       file.write({step, 2, 1, false, {{over ? 60.0f : 20.0f, over ? overflow : 0, 0}, {1, 0, 0}}}, 12, false);

@@ -147,16 +147,33 @@ void Gradients::add_up(TensorId tensor) {
                    false});
 }
 
-void Gradients::run(TensorId loss) {
-  const size_t forward_nodes = graph_.node_count();
-  const double examples = static_cast<double>(graph_[loss].elements());
+void Gradients::seed(TensorId loss, TensorId weights) {
+  const std::string name = graph_[loss].name;
+  const double elements = static_cast<double>(graph_[loss].elements());
+  TensorId made = graph_[loss].grad;
+  // Weights multiply the seed in fp32, before the gradient is rounded.
+  if (weights) {
+    TensorInfo info;
+    info.name = name + ".seed.out";
+    info.shape = graph_[loss].shape;
+    info.kind = Kind::saved;
+    made = graph_.add_tensor(std::move(info));
+  }
   graph_.add_node({&kSeed,
-                   graph_[loss].name + ".seed",
-                   Attrs{{"value", 1.0 / (examples * micro_batches_)}},
+                   name + ".seed",
+                   Attrs{{"value", 1.0 / (elements * micro_batches_)}},
                    {},
-                   {graph_[loss].grad},
+                   {made},
                    Phase::backward,
                    false});
+  if (!weights) return;
+  graph_.add_node(
+      {&kMultiply, name + ".weigh", {}, {made, weights}, {graph_[loss].grad}, Phase::backward, false});
+}
+
+void Gradients::run(TensorId loss, TensorId weights) {
+  const size_t forward_nodes = graph_.node_count();
+  seed(loss, weights);
   flow_[static_cast<size_t>(loss.index)].complete = true;
   for (size_t i = forward_nodes; i-- > 0;) {
     const Node node = graph_.nodes()[i];
@@ -182,12 +199,12 @@ void Gradients::run(TensorId loss) {
   }
 }
 
-void differentiate(Graph& graph, TensorId loss, int micro_batches) {
+void differentiate(Graph& graph, TensorId loss, int micro_batches, TensorId weights) {
   if (micro_batches < 1) fail("graph", "the number of micro-batches must be positive, got {}", micro_batches);
   Gradients gradients(graph, micro_batches);
   gradients.count_readers(loss);
   gradients.make_gradients();
-  gradients.run(loss);
+  gradients.run(loss, weights);
 }
 
 }  // namespace ulp

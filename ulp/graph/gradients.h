@@ -34,13 +34,14 @@ class Gradients {
   const Graph& graph() const { return graph_; }
 
  private:
-  friend void differentiate(Graph& graph, TensorId loss, int micro_batches);
+  friend void differentiate(Graph& graph, TensorId loss, int micro_batches, TensorId weights);
 
   Gradients(Graph& graph, int micro_batches);
   void count_readers(TensorId loss);
   void make_gradients();
   void add_up(TensorId tensor);
-  void run(TensorId loss);
+  void seed(TensorId loss, TensorId weights);
+  void run(TensorId loss, TensorId weights);
 
   struct Flow {
     bool wanted = false;   // a weight lies before it
@@ -56,9 +57,10 @@ class Gradients {
   std::vector<Flow> flow_;  // by tensor
 };
 
-// Adds the nodes that compute the gradient of the mean loss, times the loss scale. `loss` has one
-// element per example; the mean is over examples and micro-batches. Throws an Error if a node in
-// between has no gradient rule.
-void differentiate(Graph& graph, TensorId loss, int micro_batches = 1);
+// Adds the nodes that compute the gradient of the mean of `loss` over its elements and the
+// micro-batches, times the loss scale. With weights, fp32 numbers of the loss's shape, each element
+// counts so often; the division is still by the elements. Throws an Error if a node in between has
+// no gradient rule.
+void differentiate(Graph& graph, TensorId loss, int micro_batches = 1, TensorId weights = {});
 
 }  // namespace ulp

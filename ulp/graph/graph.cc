@@ -31,6 +31,18 @@ std::string_view kind_name(Kind kind) {
   return "?";
 }
 
+std::string_view element_name(Element element) {
+  switch (element) {
+    case Element::real:
+      return "fp32";
+    case Element::int32:
+      return "int32";
+    case Element::byte:
+      return "byte";
+  }
+  return "?";
+}
+
 double Attrs::real(std::string_view name) const {
   for (const auto& [key, value] : values_) {
     if (key == name) return value;

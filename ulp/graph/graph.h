@@ -54,6 +54,9 @@ constexpr bool is_state(Kind kind) {
 constexpr bool is_gradient(Kind kind) { return kind == Kind::activation_grad || kind == Kind::weight_grad; }
 
 enum class Element : uint8_t { real, int32, byte };
+std::string_view element_name(Element element);
+// Of an element as it is fed and as int32 and bytes are stored; reals are fed in fp32.
+constexpr size_t element_bytes(Element element) { return element == Element::byte ? 1 : 4; }
 
 // How a state tensor starts.
 struct Init {
@@ -97,6 +100,7 @@ class Attrs {
   int64_t integer(std::string_view name) const { return static_cast<int64_t>(real(name)); }
   bool has(std::string_view name) const;
   void set(std::string_view name, double value);
+  std::span<const std::pair<std::string_view, double>> values() const { return values_; }
 
  private:
   std::vector<std::pair<std::string_view, double>> values_;  // the names are literals

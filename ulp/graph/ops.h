@@ -3,6 +3,7 @@
 
 #include "ulp/graph/ops/activation.h"  // IWYU pragma: export
 #include "ulp/graph/ops/arithmetic.h"  // IWYU pragma: export
+#include "ulp/graph/ops/batch.h"       // IWYU pragma: export
 #include "ulp/graph/ops/conv.h"        // IWYU pragma: export
 #include "ulp/graph/ops/loss.h"        // IWYU pragma: export
 #include "ulp/graph/ops/matmul.h"      // IWYU pragma: export

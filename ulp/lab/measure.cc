@@ -32,8 +32,8 @@ RunConfig with_seed(RunConfig config, uint64_t more) {
   return config;
 }
 
-EngineOptions planner_options(const ParetoOptions& options, const ImageSet& set) {
-  EngineOptions engine = engine_options(options.config, set);
+EngineOptions planner_options(const ParetoOptions& options, const LearningTask& task) {
+  EngineOptions engine = engine_options(options.config, task);
   engine.precision.policy = "size:0";
   return engine;
 }
@@ -122,17 +122,20 @@ class MeasuredFile {
   std::ofstream file_;
 };
 
-double trained_error(const RunConfig& config, const ImageSet& set, uint32_t low) {
-  Pilot pilot(config, set, {.tests = true});
+// Smaller is better. Of a share, such as accuracy, what is missing to 1.
+double cost_of(const Metric& metric, double score) { return metric.higher_is_better ? 1 - score : score; }
+
+double trained_error(const RunConfig& config, const LearningTask& task, uint32_t low) {
+  Pilot pilot(config, task, {.tests = true});
   pilot.engine().set_assignment(pilot.low(groups_of(low)));
   // Where the loss scale gets stuck the run is over; what it has learnt by then is what counts.
   pilot.train(pilot.total_steps());
-  return 1 - pilot.accuracy();
+  return cost_of(task.metrics().front(), pilot.score());
 }
 
-std::vector<Choice> planned_choices(const ParetoOptions& options, const ImageSet& set,
+std::vector<Choice> planned_choices(const ParetoOptions& options, const LearningTask& task,
                                     std::vector<size_t>& elements) {
-  const EngineOptions engine_opts = planner_options(options, set);
+  const EngineOptions engine_opts = planner_options(options, task);
   Engine engine(engine_opts);
   elements = group_elements(engine.counted());
   if (elements.size() > kMostGroups) {
@@ -160,9 +163,9 @@ std::vector<Choice> planned_choices(const ParetoOptions& options, const ImageSet
 }
 
 // By what the policy peak:BYTES gives for ever fewer bytes.
-Path peak_path(const ParetoOptions& options, const ImageSet& set) {
+Path peak_path(const ParetoOptions& options, const LearningTask& task) {
   Path path{"peak", {}};
-  EngineOptions engine_opts = planner_options(options, set);
+  EngineOptions engine_opts = planner_options(options, task);
   size_t bytes = Engine(engine_opts).training_plan().peak_bytes();
   while (true) {
     engine_opts.precision.policy = fmt::format("peak:{}", bytes - 1);
@@ -181,28 +184,29 @@ Path peak_path(const ParetoOptions& options, const ImageSet& set) {
 
 }  // namespace
 
-ParetoResult measure_choices(const ParetoOptions& options, const ImageSet& set,
+ParetoResult measure_choices(const ParetoOptions& options, const LearningTask& task,
                              const ParetoProgress& progress, const std::atomic<bool>& stop) {
   if (options.seeds < 1) fail("lab", "there must be 1 seed or more, got {}", options.seeds);
   ParetoResult result;
-  result.choices = planned_choices(options, set, result.elements);
+  result.choices = planned_choices(options, task, result.elements);
   const auto seeds = static_cast<uint64_t>(options.seeds);
   const size_t total = result.choices.size() * seeds;
   MeasuredFile file(options, result.choices.size());
   size_t done = 0, here = 0;
   for (uint64_t more = 0; more < seeds; ++more) {
     const RunConfig config = with_seed(options.config, more);
+    const std::unique_ptr<LearningTask> seeded = task.with_seed(config.seed);
     std::unique_ptr<GradientErrors> errors;
     for (Choice& choice : result.choices) {
       const double* known = file.find(config.seed, choice.low);
       if (known == nullptr) {
         if (stop) return result;
         if (options.measure == Measure::gradient && !errors) {
-          errors = std::make_unique<GradientErrors>(config, set, options.pilot);
+          errors = std::make_unique<GradientErrors>(config, *seeded, options.pilot);
           errors->prepare();
         }
         file.add(config.seed, choice.low,
-                 errors ? errors->of(groups_of(choice.low)) : trained_error(config, set, choice.low));
+                 errors ? errors->of(groups_of(choice.low)) : trained_error(config, *seeded, choice.low));
         ++here;
         known = file.find(config.seed, choice.low);
       }
@@ -214,9 +218,9 @@ ParetoResult measure_choices(const ParetoOptions& options, const ImageSet& set,
   return result;
 }
 
-std::vector<Path> policy_paths(const ParetoOptions& options, const ImageSet& set) {
+std::vector<Path> policy_paths(const ParetoOptions& options, const LearningTask& task) {
   const auto order = [&](const std::string& policy, std::vector<double> errors = {}) {
-    EngineOptions engine_opts = planner_options(options, set);
+    EngineOptions engine_opts = planner_options(options, task);
     engine_opts.precision.policy = policy;
     engine_opts.sensitivities = [&errors] { return errors; };
     return Engine(engine_opts).assignment().low_groups;
@@ -227,8 +231,8 @@ std::vector<Path> policy_paths(const ParetoOptions& options, const ImageSet& set
   }
   paths.push_back(
       path_of("sensitivity",
-              order("sensitivity:1", measure_sensitivities(options.config, set, options.pilot).errors)));
-  paths.push_back(peak_path(options, set));
+              order("sensitivity:1", measure_sensitivities(options.config, task, options.pilot).errors)));
+  paths.push_back(peak_path(options, task));
   return paths;
 }
 

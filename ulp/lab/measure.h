@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "ulp/data/dataset.h"
 #include "ulp/lab/pareto.h"
 #include "ulp/run/config.h"
 #include "ulp/run/sensitivity.h"
+#include "ulp/tasks/task.h"
 
 namespace ulp {
 
@@ -43,11 +43,11 @@ struct ParetoResult {
 
 // Keeps measured.csv in the folder. Throws an Error for a model with too many groups and for a
 // folder that holds measurements of another configuration.
-ParetoResult measure_choices(const ParetoOptions& options, const ImageSet& set,
+ParetoResult measure_choices(const ParetoOptions& options, const LearningTask& task,
                              const ParetoProgress& progress, const std::atomic<bool>& stop);
 
 // The ways of choosing that there are policies for: size, size-inc, random with some seeds,
 // sensitivity (measured with the first seed), peak.
-std::vector<Path> policy_paths(const ParetoOptions& options, const ImageSet& set);
+std::vector<Path> policy_paths(const ParetoOptions& options, const LearningTask& task);
 
 }  // namespace ulp

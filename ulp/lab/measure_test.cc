@@ -30,19 +30,20 @@ class Lab : public testing::Test {
     options_.seeds = 2;
     options_.pilot = {.batches = 1, .warmup = 1};
     options_.folder = folder_;
-    set_ = load_dataset(options_.config.data, data_request(options_.config));
+    task_ = make_task(task_options(options_.config));
   }
   ~Lab() override { std::filesystem::remove_all(folder_); }
 
   ParetoResult measure(size_t stop_after = 1000000) {
     std::atomic<bool> stop = false;
     return measure_choices(
-        options_, set_, [&](size_t, size_t, size_t here) { stop = (measured_ = here) >= stop_after; }, stop);
+        options_, *task_, [&](size_t, size_t, size_t here) { stop = (measured_ = here) >= stop_after; },
+        stop);
   }
 
   const std::string folder_ = std::filesystem::temp_directory_path() / fmt::format("ulp-lab-{}", getpid());
   ParetoOptions options_;
-  ImageSet set_;
+  std::unique_ptr<LearningTask> task_;
   size_t measured_ = 0;
 };
 
@@ -62,7 +63,7 @@ TEST_F(Lab, EveryChoiceIsMeasuredAndPlanned) {
     EXPECT_GT(result.choices[i].peak_bytes, 0u);
   }
 
-  const std::vector<Path> paths = policy_paths(options_, set_);
+  const std::vector<Path> paths = policy_paths(options_, *task_);
   ASSERT_EQ(paths.size(), 9u);
   for (const Path& path : paths) {
     if (path.name == "peak") continue;
@@ -129,7 +130,7 @@ TEST_F(Lab, AccuracyIsThatOfTraining) {
 TEST_F(Lab, TooManyGroupsAreRefused) {
   options_.config.model = "resnet20";
   options_.config.image_shape = "32x32x3";
-  set_ = load_dataset(options_.config.data, data_request(options_.config));
+  task_ = make_task(task_options(options_.config));
   try {
     measure();
     ADD_FAILURE() << "no error";

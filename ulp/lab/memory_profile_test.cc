@@ -9,6 +9,7 @@
 #include "ulp/base/error.h"
 #include "ulp/base/parallel.h"
 #include "ulp/session/engine.h"
+#include "ulp/tasks/classification.h"
 
 namespace ulp {
 namespace {
@@ -121,8 +122,8 @@ TEST(MemoryProfile, RefusesWhatIsNoModel) {
 double bytes_per_parameter(OptimizerKind kind, const std::string& rule, const std::string& weight,
                            const std::string& state) {
   EngineOptions options;
-  options.model.name = "resnet18";
-  options.model.batch = 2;
+  options.build = classifier_build({.name = "resnet18"});
+  options.batch = {2};
   options.optimizer.kind = kind;
   options.precision.updates.rule = parse_update_rule(rule);
   options.precision.updates.weight = parse_weight_format(weight);

@@ -36,8 +36,8 @@ Spread spread_of(const std::vector<const RunResult*>& results, Value value) {
 }
 
 void fill(ReportRow& row, const std::vector<const RunResult*>& results) {
-  row.best_acc = spread_of(results, [](const RunResult& r) { return r.best_acc; });
-  row.best_acc_fp32 = spread_of(results, [](const RunResult& r) { return r.best_acc_fp32; });
+  row.best = spread_of(results, [](const RunResult& r) { return r.best; });
+  row.best_fp32 = spread_of(results, [](const RunResult& r) { return r.best_fp32; });
   row.train_loss = spread_of(results, [](const RunResult& r) { return r.train_loss; }).mean;
   row.low_ratio = spread_of(results, [](const RunResult& r) { return r.low_ratio; }).mean;
   row.promotions = spread_of(results, [](const RunResult& r) { return r.promotions; }).mean;
@@ -94,8 +94,8 @@ std::string grid_table(const std::string& grid, std::span<const ReportRow> rows)
     for (const AxisValue& axis : row.axes) cells.push_back(axis.value);
     cells.push_back(row.finished == row.runs ? std::to_string(row.runs)
                                              : fmt::format("{} of {}", row.finished, row.runs));
-    cells.push_back(spread_cell(row.best_acc));
-    cells.push_back(spread_cell(row.best_acc_fp32));
+    cells.push_back(spread_cell(row.best));
+    cells.push_back(spread_cell(row.best_fp32));
     cells.push_back(loss_cell(row));
     cells.push_back(number_cell(100 * row.low_ratio, 2));
     cells.push_back(number_cell(row.promotions, 1));
@@ -197,9 +197,9 @@ std::string report_csv(std::span<const SweepOutcome> outcomes) {
     for (const size_t count : {row.runs, row.finished, row.failed, row.missing, row.diverged}) {
       cells.push_back(std::to_string(count));
     }
-    for (const double value : {row.best_acc.mean, row.best_acc.least, row.best_acc.most,
-                               row.best_acc_fp32.mean, row.best_acc_fp32.least, row.best_acc_fp32.most,
-                               row.train_loss, row.low_ratio, row.promotions, row.skipped}) {
+    for (const double value :
+         {row.best.mean, row.best.least, row.best.most, row.best_fp32.mean, row.best_fp32.least,
+          row.best_fp32.most, row.train_loss, row.low_ratio, row.promotions, row.skipped}) {
       cells.push_back(exact(row, value));
     }
     cells.push_back(row.finished == 0 ? "" : std::to_string(row.peak_bytes));

@@ -32,7 +32,7 @@ struct ReportRow {
   std::vector<AxisValue> axes;    // without the seed
   const SweepRun* run = nullptr;  // the first of them
   size_t runs = 0, finished = 0, failed = 0, missing = 0, diverged = 0;
-  Spread best_acc = {}, best_acc_fp32 = {};
+  Spread best = {}, best_fp32 = {};
   double train_loss = 0, low_ratio = 0, promotions = 0, skipped = 0, seconds = 0;  // means
   size_t peak_bytes = 0;                                                           // the most
 };

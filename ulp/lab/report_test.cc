@@ -43,8 +43,8 @@ TEST(Results, AreWhatTheMetricsSay) {
   EXPECT_EQ(result.epochs, 3u);
   EXPECT_TRUE(result.done);
   EXPECT_FALSE(result.diverged);
-  EXPECT_EQ(result.best_acc, 0.7);
-  EXPECT_EQ(result.best_acc_fp32, 0.65);  // of the first of two equal epochs
+  EXPECT_EQ(result.best, 0.7);
+  EXPECT_EQ(result.best_fp32, 0.65);  // of the first of two equal epochs
   EXPECT_EQ(result.train_loss, 1.25);
   EXPECT_NEAR(result.low_ratio, 0.8, 1e-12);
   EXPECT_EQ(result.promotions, 2u);
@@ -84,8 +84,8 @@ class ReportOfRuns : public testing::Test {
     SweepOutcome outcome;
     outcome.state = state;
     outcome.error = error;
-    outcome.result.best_acc = accuracy;
-    outcome.result.best_acc_fp32 = fp32;
+    outcome.result.best = accuracy;
+    outcome.result.best_fp32 = fp32;
     outcome.result.peak_bytes = runs.size() << 20;
     outcome.result.promotions = runs.size();
     outcome.result.steps = state == JobState::fresh ? 0 : 10;
@@ -108,10 +108,10 @@ TEST_F(ReportOfRuns, HasARowForAllSeedsOfACombination) {
   outcomes[3].result.diverged = true;
   const auto rows = report_rows(outcomes);
   ASSERT_EQ(rows.size(), 4u);
-  EXPECT_NEAR(rows[0].best_acc.mean, 0.6, 1e-12);
-  EXPECT_EQ(rows[0].best_acc.least, 0.5);
-  EXPECT_EQ(rows[0].best_acc.most, 0.7);
-  EXPECT_NEAR(rows[0].best_acc_fp32.mean, 0.7, 1e-12);
+  EXPECT_NEAR(rows[0].best.mean, 0.6, 1e-12);
+  EXPECT_EQ(rows[0].best.least, 0.5);
+  EXPECT_EQ(rows[0].best.most, 0.7);
+  EXPECT_NEAR(rows[0].best_fp32.mean, 0.7, 1e-12);
   EXPECT_EQ(rows[0].peak_bytes, size_t{2} << 20);
   EXPECT_EQ(rows[0].promotions, 1.5);
   EXPECT_EQ(rows[0].axes, (std::vector<AxisValue>{{"policy", "fp32"}}));
@@ -119,9 +119,9 @@ TEST_F(ReportOfRuns, HasARowForAllSeedsOfACombination) {
   EXPECT_EQ(rows[1].finished, 1u);
   EXPECT_EQ(rows[1].failed, 1u);
   EXPECT_EQ(rows[1].diverged, 1u);
-  EXPECT_EQ(rows[1].best_acc.mean, 0.4);  // not of the one that failed
+  EXPECT_EQ(rows[1].best.mean, 0.4);  // not of the one that failed
   EXPECT_EQ(rows[2].missing, 1u);
-  EXPECT_TRUE(std::isnan(rows[2].best_acc.mean));
+  EXPECT_TRUE(std::isnan(rows[2].best.mean));
 
   const std::string text = report_markdown("title", outcomes);
   for (const char* words : {"# title", "## a", "## b", "60.00 (50.00..70.00)", "1 diverged, 1 failed",

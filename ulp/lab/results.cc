@@ -13,7 +13,7 @@ namespace ulp {
 namespace {
 
 // JSON has no infinities and no NaN; metrics write them as text.
-double number(const Json& line, const char* key) {
+double number(const Json& line, const std::string& key) {
   const Json& value = line.at(key);
   if (value.is_number()) return value.get<double>();
   const std::string& text = value.get_ref<const std::string&>();
@@ -22,11 +22,14 @@ double number(const Json& line, const char* key) {
 }
 
 void add_epoch(RunResult& result, const Json& line) {
-  const double accuracy = number(line, "test_acc"), loss = number(line, "train_loss");
+  result.metric = line.value("metric", "acc");
+  result.higher_is_better = line.value("higher_is_better", true);
+  const std::string key = "test_" + result.metric, fp32 = key + "_fp32";
+  const double value = number(line, key), loss = number(line, "train_loss");
   ++result.epochs;
-  if (result.epochs == 1 || accuracy > result.best_acc) {
-    result.best_acc = accuracy;
-    result.best_acc_fp32 = line.contains("test_acc_fp32") ? number(line, "test_acc_fp32") : accuracy;
+  if (result.epochs == 1 || (result.higher_is_better ? value > result.best : value < result.best)) {
+    result.best = value;
+    result.best_fp32 = line.contains(fp32) ? number(line, fp32) : value;
   }
   result.train_loss = loss;
   result.low_ratio += (number(line, "low_ratio") - result.low_ratio) / static_cast<double>(result.epochs);

@@ -11,9 +11,10 @@ namespace ulp {
 struct RunResult {
   uint64_t steps = 0, epochs = 0;  // completed
   bool done = false;               // to the end
-  // After the first epoch with the best test accuracy; the second with the same weights computed in
-  // fp32.
-  double best_acc = 0, best_acc_fp32 = 0;
+  std::string metric = "acc";      // the task's first
+  bool higher_is_better = true;
+  // After the first epoch with the best test value; the second with the same weights computed in fp32.
+  double best = 0, best_fp32 = 0;
   double train_loss = 0;  // of the last epoch
   double low_ratio = 0;   // mean over the epochs
   uint64_t promotions = 0, skipped = 0;

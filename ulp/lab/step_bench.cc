@@ -41,41 +41,26 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// The shape of what a data set would give.
-ImageSet image_shape(const StepBenchOptions& options) {
-  const DataRequest request = data_request(options.config);
-  ImageSet set;
-  set.height = static_cast<size_t>(request.height.value_or(32));
-  set.width = static_cast<size_t>(request.width.value_or(32));
-  set.channels = static_cast<size_t>(request.channels.value_or(3));
-  set.classes = static_cast<size_t>(options.classes);
-  return set;
-}
-
-// Examples of noise, and an engine that is trained on them as a run trains it: with its loss scale
-// and its look for tensors to promote. Unless the configuration has a learning rate it is 0: all is
-// computed, weights stay. Otherwise the batch, always the same, is known by heart after some tens
-// of steps, or tensors overflow that training would have promoted; kernels that are quick where
-// nothing overflows are slower then, and the time depends on the number of steps.
+// One batch of made-up examples, and an engine that is trained on it as a run trains it: with its
+// loss scale and its look for tensors to promote. Unless the configuration has a learning rate it
+// is 0: all is computed, weights stay. Otherwise the batch, always the same, is known by heart
+// after some tens of steps, or tensors overflow that training would have promoted; kernels that are
+// quick where nothing overflows are slower then, and the time depends on the number of steps.
 class Bench {
  public:
   explicit Bench(const StepBenchOptions& options)
       : config_(options.config),
-        set_(image_shape(options)),
-        engine_(engine_options(config_, set_)),
+        task_(sketch_task(task_options(config_),
+                          NetworkId{.input = options.input, .classes = options.classes})),
+        batches_(task_->stream(Part::train)),
+        batch_(batches_->next()),
+        engine_(engine_options(config_, *task_)),
         scaler_(choose_loss_scale(config_, engine_), UINT64_MAX),
-        promotion_(promotion_of(config_)),
-        images_(static_cast<size_t>(config_.batch) * set_.image_bytes()),
-        labels_(static_cast<size_t>(config_.batch)) {
+        promotion_(promotion_of(config_)) {
     if (scaler_.measured()) {
       fail("bench", "a loss scale that is measured on the data set needs one: give a factor, or dynamic");
     }
-    fill_initial(Init::normal(1), config_.seed, 0, images_);
-    for (size_t i = 0; i < labels_.size(); ++i) {
-      const uint32_t word = philox({{static_cast<uint32_t>(i), 0, 0, 1}}, {{5, 8}}).word[0];
-      labels_[i] = static_cast<int32_t>(word % set_.classes);
-    }
-    if (ResidentSet::possible(find_backend(config_.device), set_)) keep_on_device();
+    task_->keep_data(engine_);
     engine_.allocate();
   }
 
@@ -85,7 +70,7 @@ class Bench {
     const auto verdict = [&](double loss, const Graph& graph, std::span<const EncodeStats> stats) {
       return scaler_.accept(gradients_overflowed(loss, graph, stats));
     };
-    last_ = engine_.train(state, {images_, labels_, 0, numbers_}, verdict, known_of(scaler_));
+    last_ = engine_.train(state, batch_, verdict, known_of(scaler_));
     if (promotion_) {
       promotable_ =
           overflowing(engine_.graph(), engine_.stats(), engine_.elements(), *promotion_, engine_.assignment())
@@ -95,38 +80,20 @@ class Bench {
     updates_ += last_.updated ? 1 : 0;
   }
 
-  const ImageSet& set() const { return set_; }
   Engine& engine() { return engine_; }
-  double loss() const { return last_.loss / static_cast<double>(config_.batch); }
+  double loss() const { return last_.mean(); }
   uint64_t updates() const { return updates_; }
   size_t promotable() const { return promotable_; }
 
  private:
-  // As training has its data there: bytes, from which each step makes its batch.
-  void keep_on_device() {
-    set_.mean.assign(set_.channels, 0.5f);
-    set_.deviation.assign(set_.channels, 0.25f);
-    for (const float value : images_) {
-      set_.train.images.push_back(static_cast<uint8_t>(std::clamp(128 + 64 * value, 0.0f, 255.0f)));
-    }
-    set_.train.labels = labels_;
-    set_.test.images.resize(set_.image_bytes());
-    set_.test.labels.resize(1);
-    images_.clear();
-    numbers_.resize(labels_.size());
-    std::iota(numbers_.begin(), numbers_.end(), 0u);
-    engine_.keep_resident(set_, {}, {});
-  }
-
   const RunConfig config_;
-  ImageSet set_;
+  const std::unique_ptr<LearningTask> task_;
+  const std::unique_ptr<BatchStream> batches_;
+  const FeedBatch batch_;
   Engine engine_;
   LossScaler scaler_;
   std::optional<double> promotion_;
-  std::vector<float> images_;
-  std::vector<int32_t> labels_;
-  std::vector<uint32_t> numbers_;
-  BatchResult last_;
+  StepResult last_;
   uint64_t steps_ = 0, updates_ = 0;
   size_t promotable_ = 0;
 };
@@ -160,7 +127,6 @@ StepBench bench_step(const StepBenchOptions& options) {
   check_count("warm-up steps", options.warmup_steps, 0);
   check_count("steps", options.steps, 1);
   check_count("profiled steps", options.profile_steps, 0);
-  if (options.classes < 2) fail("bench", "there must be two classes or more, got {}", options.classes);
   if (options.config.threads > 0) set_thread_count(static_cast<int>(options.config.threads));
 
   StepBench result;
@@ -168,8 +134,6 @@ StepBench bench_step(const StepBenchOptions& options) {
   result.threads = thread_count();
   ResidentGrowth growth;
   Bench bench(options);
-  const ImageSet& set = bench.set();
-  result.input = fmt::format("{}x{}x{}", set.channels, set.height, set.width);
   result.parameters = bench.engine().graph().parameters();
   for (int64_t i = 0; i < options.warmup_steps; ++i) bench.step();
   const uint64_t before = bench.updates();
@@ -236,7 +200,7 @@ std::string step_bench_text(const StepBench& bench) {
       "{}, on {}, "
       "{} "
       "thread{}\n\n",
-      config.model, config.width, bench.parameters, bench.input, bench.options.classes, config.batch,
+      config.model, config.width, bench.parameters, bench.options.input, bench.options.classes, config.batch,
       config.grad_accum > 1 ? fmt::format(" in {} micro-batches", config.grad_accum) : "", config.policy,
       config.optimizer, config.update, config.fused_backward ? ", fused backward" : "", config.lr.value_or(0),
       config.device, bench.threads, bench.threads == 1 ? "" : "s");
@@ -273,7 +237,7 @@ std::string step_bench_json(const StepBench& bench) {
   const RunConfig& config = bench.options.config;
   Json json = {{"model", config.model},
                {"width", config.width},
-               {"input", bench.input},
+               {"input", bench.options.input},
                {"classes", bench.options.classes},
                {"parameters", bench.parameters},
                {"batch", config.batch},

@@ -34,7 +34,8 @@ const BenchDevice* find_bench_device(std::string_view name);
 void add_bench_device(const BenchDevice& device);
 
 struct StepBenchOptions {
-  RunConfig config;  // what is said of data does not matter, but for the shape of images
+  RunConfig config;  // what is said of data does not matter
+  std::string input = "3x32x32";
   int64_t classes = 10;
   int64_t warmup_steps = 5;   // before anything is timed
   int64_t steps = 30;         // timed
@@ -44,7 +45,6 @@ struct StepBenchOptions {
 
 struct StepBench {
   StepBenchOptions options;
-  std::string input;  // CHANNELSxHEIGHTxWIDTH
   size_t parameters = 0;
   int threads = 0;
 

@@ -34,34 +34,21 @@ double shortest_between(double below, double most) {
 
 }  // namespace
 
-RunInput run_input(const RunConfig& config) {
-  const DatasetInfo& info = find_dataset(config.data);
-  RunInput input;
-  if (info.height > 0 && config.image_shape.empty()) {
-    input.set.name = config.data;
-    input.set.height = info.height;
-    input.set.width = info.width;
-    input.set.channels = info.channels;
-    input.set.classes = info.classes;
-    input.train = info.train;
-    input.test = info.test;
-  } else {
-    input.set = load_dataset(config.data, data_request(config));
-    input.train = input.set.train.count();
-    input.test = input.set.test.count();
-    input.set.train = input.set.test = {};
-  }
-  return input;
+RunInput run_input(RunConfig config) {
+  config.subset = 0;
+  const std::unique_ptr<LearningTask> task = outline_task(task_options(config));
+  return {task->id(), {task->examples(Part::train), task->examples(Part::test)}};
 }
 
 RunEstimate estimate_of(const RunConfig& config, const RunInput& input) {
-  const size_t train = config.subset > 0 ? static_cast<size_t>(config.subset) : input.train;
-  if (train > input.train || static_cast<size_t>(config.batch) > train) {
+  const size_t train = config.subset > 0 ? static_cast<size_t>(config.subset) : input.size.train;
+  if (train > input.size.train || static_cast<size_t>(config.batch) > train) {
     fail("tune", "{} has {} training examples, too few for a subset of {} or a batch of {}", config.data,
-         input.train, config.subset, config.batch);
+         input.size.train, config.subset, config.batch);
   }
-  Engine engine(engine_options(config, input.set));
-  plan_run(engine, config, train, input.test);
+  const std::unique_ptr<LearningTask> task = sketch_task(task_options(config), input.id, input.size);
+  Engine engine(engine_options(config, *task));
+  plan_task(engine, *task);
   return {engine.low_ratio(), aggregate_bits(engine.counted(), engine.assignment()),
           engine.planned_peak_bytes()};
 }
@@ -83,7 +70,8 @@ std::vector<double> distinct_ratios(std::vector<size_t> sizes) {
 }
 
 std::vector<double> distinct_ratios(const RunConfig& config, const RunInput& input) {
-  const Engine engine(engine_options(with_ratio(config, 0), input.set));
+  const std::unique_ptr<LearningTask> task = sketch_task(task_options(config), input.id, input.size);
+  const Engine engine(engine_options(with_ratio(config, 0), *task));
   return distinct_ratios(group_elements(engine.counted()));
 }
 
@@ -126,7 +114,7 @@ std::optional<size_t> choose_by_drop(std::span<const TunePilot> pilots, double a
   for (size_t i = 0; i < pilots.size(); ++i) {
     const TunePilot& pilot = pilots[i];
     if (!pilot.finished || pilot.diverged) continue;
-    if (!(accuracy - pilot.best_acc <= max_drop + kSlack)) continue;
+    if (!(accuracy - pilot.best <= max_drop + kSlack)) continue;
     const auto key = [](const TunePilot& p) { return std::pair(p.plan.aggregate_bits, -p.ratio); };
     if (!chosen || key(pilot) < key(pilots[*chosen])) chosen = i;
   }

@@ -10,19 +10,19 @@
 #include <string_view>
 #include <vector>
 
-#include "ulp/data/dataset.h"
 #include "ulp/run/config.h"
+#include "ulp/tasks/task.h"
 
 namespace ulp {
 
 // What plans need to know of a data set.
 struct RunInput {
-  ImageSet set;                // without images
-  size_t train = 0, test = 0;  // examples
+  NetworkId id;
+  DataSize size;
 };
 
 // As published; a set whose files decide is read.
-RunInput run_input(const RunConfig& config);
+RunInput run_input(RunConfig config);
 
 // What a run will take and save, before it runs.
 struct RunEstimate {
@@ -50,7 +50,7 @@ struct TunePilot {
   double ratio = 0;
   RunEstimate plan = {};
   bool finished = false, diverged = false;
-  double best_acc = 0, low_ratio = 0;  // measured; the second is the mean over epochs
+  double best = 0, low_ratio = 0;  // measured; the second is the mean over epochs
   uint64_t promotions = 0;
 };
 

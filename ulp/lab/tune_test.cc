@@ -24,11 +24,12 @@ TEST(Tune, RatiosTakeAsManyGroupsAsTheyAreFor) {
   config.width = 0.25;
   config.batch = 8;
   const RunInput input = run_input(config);
-  EXPECT_EQ(input.train, 60000u);
+  EXPECT_EQ(input.size.train, 60000u);
   const std::vector<double> ratios = distinct_ratios(config, input);
   size_t groups = 0;
   for (const double ratio : ratios) {
-    const Engine engine(engine_options(with_ratio(config, ratio), input.set));
+    const std::unique_ptr<LearningTask> task = sketch_task(task_options(config), input.id, input.size);
+    const Engine engine(engine_options(with_ratio(config, ratio), *task));
     EXPECT_EQ(engine.assignment().low_groups.size(), groups) << ratio;
     ++groups;
   }
@@ -62,7 +63,7 @@ TEST(Tune, TheLargestSavingWithinTheDropIsChosen) {
     made.ratio = ratio;
     made.plan.aggregate_bits = bits;
     made.finished = finished;
-    made.best_acc = accuracy;
+    made.best = accuracy;
     return made;
   };
   const std::vector<TunePilot> pilots = {pilot(0, 16, 0.9), pilot(0.5, 12, 0.89), pilot(0.75, 10, 0.88),

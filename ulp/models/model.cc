@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <vector>
 
@@ -36,6 +37,20 @@ void check(const ModelInfo& info, const ModelRequest& request) {
 
 }  // namespace
 
+ImageSize parse_image_size(std::string_view text) {
+  std::array<int64_t, 3> sides{};
+  const char *at = text.data(), *end = text.data() + text.size();
+  for (size_t i = 0; i < sides.size(); ++i) {
+    const auto [rest, error] = std::from_chars(at, end, sides[i]);
+    const bool ends = i + 1 == sides.size() ? rest == end : rest != end && *rest == 'x';
+    if (error != std::errc() || sides[i] < 1 || !ends) {
+      fail("models", "an input is CHANNELSxHEIGHTxWIDTH, such as 3x32x32, got '{}'", text);
+    }
+    at = rest + (rest == end ? 0 : 1);
+  }
+  return {sides[0], sides[1], sides[2]};
+}
+
 std::span<const ModelInfo> models() {
   static const std::array rows = all_models();
   return rows;
@@ -50,18 +65,32 @@ const ModelInfo& find_model(std::string_view name) {
   fail("models", "unknown model '{}': known are {}", name, fmt::join(known, ", "));
 }
 
-ClassifierGraph build_classifier(const ModelRequest& request, Mode mode) {
+Classifier add_classifier(Builder& b, TensorId images, TensorId labels, const ModelRequest& request) {
   const ModelInfo& info = find_model(request.name);
   check(info, request);
+  Classifier made;
+  made.scores = info.build(b, images, request);
+  const TensorId log_probabilities = log_softmax(b, "log_softmax", made.scores);
+  made.loss = nll(b, "loss", log_probabilities, labels, request.label_smoothing);
+  made.sums = classify(b, "accuracy", made.scores, labels, made.loss);
+  return made;
+}
+
+ImageSources add_image_sources(Builder& b, const ModelRequest& request) {
+  check(find_model(request.name), request);
   const ImageSize& image = request.image;
+  const TensorId images =
+      input(b, "input", Shape::image(request.batch, image.channels, image.height, image.width));
+  return {images, indices(b, "labels", {request.batch})};
+}
+
+ClassifierGraph build_classifier(const ModelRequest& request, Mode mode) {
   ClassifierGraph made;
   Builder b(made.graph, mode);
-  made.input = input(b, "input", Shape::image(request.batch, image.channels, image.height, image.width));
-  made.labels = indices(b, "labels", {request.batch});
-  made.scores = info.build(b, made.input, request);
-  const TensorId log_probabilities = log_softmax(b, "log_softmax", made.scores);
-  made.loss = nll(b, "loss", log_probabilities, made.labels, request.label_smoothing);
-  made.sums = classify(b, "accuracy", made.scores, made.labels, made.loss);
+  const ImageSources sources = add_image_sources(b, request);
+  made.input = sources.input;
+  made.labels = sources.labels;
+  static_cast<Classifier&>(made) = add_classifier(b, made.input, made.labels, request);
   return made;
 }
 

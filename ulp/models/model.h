@@ -20,6 +20,9 @@ struct ImageSize {
   int64_t channels = 3, height = 32, width = 32;
 };
 
+// "3x32x32": channels, height, width. Throws an Error for other text.
+ImageSize parse_image_size(std::string_view text);
+
 struct ModelRequest {
   std::string name;
   double width = 1;  // multiplies the numbers of channels
@@ -46,14 +49,25 @@ struct ModelInfo {
 std::span<const ModelInfo> models();
 const ModelInfo& find_model(std::string_view name);
 
-struct ClassifierGraph {
-  Graph graph;
-  TensorId input;   // "input.out", images (n,h,w,c)
-  TensorId labels;  // "labels.out", (n)
+// What a network of the table ends in.
+struct Classifier {
   TensorId scores;  // (n, classes), before log-softmax
   TensorId loss;    // "loss.out", (n)
   TensorId sums;    // "accuracy.sums": the sum of the loss, and the number of examples that are right
 };
+// From images (n,h,w,c) and labels (n) on. Throws an Error for a request that the model cannot follow.
+Classifier add_classifier(Builder& b, TensorId images, TensorId labels, const ModelRequest& request);
+
+struct ClassifierGraph : Classifier {
+  Graph graph;
+  TensorId input;   // "input.out", images (n,h,w,c)
+  TensorId labels;  // "labels.out", (n)
+};
+// The two sources of such a graph, which are fed. Throws an Error as add_classifier does.
+struct ImageSources {
+  TensorId input, labels;
+};
+ImageSources add_image_sources(Builder& b, const ModelRequest& request);
 
 // Forward nodes only: differentiate and add_updates make a training step of it. Throws an Error for a request
 // that the model cannot follow.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <list>
+#include <stdexcept>
 
 #include "ulp/base/error.h"
 #include "ulp/base/text.h"
@@ -12,6 +13,10 @@ namespace ulp {
 namespace {
 
 constexpr std::string_view kVersion = "2";
+// Of the epoch that has begun: what the meter keeps has this before its key. The sum of the loss's
+// weights has had its name since there was one term for each example.
+const std::string kEpoch = "epoch_";
+constexpr std::string_view kWeight = "epoch_examples";
 constexpr std::string_view kSide = "#side";  // what is stored beside codes; no tensor's name ends so
 
 template <typename T>
@@ -102,15 +107,19 @@ void save_checkpoint(const std::string& path, const std::string& run, const Stat
                              {"updates", std::to_string(p.updates)},
                              {"epochs_done", std::to_string(p.epochs_done)},
                              {"epoch_loss", fmt::format("{}", p.epoch_loss)},
-                             {"epoch_correct", std::to_string(p.epoch_correct)},
-                             {"epoch_examples", std::to_string(p.epoch_examples)},
-                             {"best_test_acc", fmt::format("{}", p.best_test_acc)},
-                             {"final_test_acc", fmt::format("{}", p.final_test_acc)},
+                             {std::string(kWeight), fmt::format("{}", p.epoch_weight)},
+                             {"best_test_" + p.metric, fmt::format("{}", p.best)},
+                             {"final_test_" + p.metric, fmt::format("{}", p.last)},
                              {"loss_scale", fmt::format("{}", p.loss_scale.scale)},
                              {"loss_scale_good", std::to_string(p.loss_scale.good)},
                              {"loss_scale_skipped", std::to_string(p.loss_scale.skipped)},
                              {"promoted", fmt::format("{}", fmt::join(p.promoted, " "))},
                              {"finished", p.finished ? "1" : "0"}};
+  for (const auto& [key, value] : p.epoch_metrics) {
+    // A meter may count what weighs the loss; then both must agree.
+    if (const auto [entry, fresh] = metadata.emplace(kEpoch + key, value); !fresh && entry->second != value)
+      throw std::logic_error("the meter's '" + key + "' is another number than the run's");
+  }
   for (const auto& [name, slot] : state.slots()) {
     if (!saved(slot)) continue;
     metadata[format_key(slot)] = format_text(slot);
@@ -125,7 +134,8 @@ void save_checkpoint(const std::string& path, const std::string& run, const Stat
   save_tensors(path, tensors, metadata);
 }
 
-RunProgress load_checkpoint(const std::string& path, const std::string& run, const PrepareState& prepare) {
+RunProgress load_checkpoint(const std::string& path, const std::string& run, std::string_view metric,
+                            const PrepareState& prepare) {
   const TensorFile file = open_checkpoint(path);
   const TensorMetadata& metadata = file.metadata();
   const auto text = [&](const std::string& key) { return metadata_text(metadata, key); };
@@ -135,10 +145,13 @@ RunProgress load_checkpoint(const std::string& path, const std::string& run, con
   p.updates = number<uint64_t>(metadata, path, "updates");
   p.epochs_done = number<uint64_t>(metadata, path, "epochs_done");
   p.epoch_loss = number<double>(metadata, path, "epoch_loss");
-  p.epoch_correct = number<uint64_t>(metadata, path, "epoch_correct");
-  p.epoch_examples = number<uint64_t>(metadata, path, "epoch_examples");
-  p.best_test_acc = number<double>(metadata, path, "best_test_acc");
-  p.final_test_acc = number<double>(metadata, path, "final_test_acc");
+  p.epoch_weight = number<double>(metadata, path, std::string(kWeight));
+  for (const auto& [key, value] : metadata) {
+    if (key.starts_with(kEpoch) && key != "epoch_loss") p.epoch_metrics[key.substr(kEpoch.size())] = value;
+  }
+  p.metric = metric;
+  p.best = number<double>(metadata, path, "best_test_" + p.metric);
+  p.last = number<double>(metadata, path, "final_test_" + p.metric);
   p.loss_scale.scale = number<double>(metadata, path, "loss_scale");
   p.loss_scale.good = number<uint64_t>(metadata, path, "loss_scale_good");
   p.loss_scale.skipped = number<uint64_t>(metadata, path, "loss_scale_skipped");

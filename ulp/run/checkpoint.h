@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ulp/precision/loss_scale.h"
@@ -16,10 +18,13 @@ struct RunProgress {
   uint64_t step = 0;         // steps completed
   uint64_t updates = 0;      // of them, those that changed the weights
   uint64_t epochs_done = 0;  // epochs whose evaluation is done too
-  // Of the epoch that has begun, so far.
-  double epoch_loss = 0;
-  uint64_t epoch_correct = 0, epoch_examples = 0;
-  double best_test_acc = 0, final_test_acc = 0;
+  // Of the epoch that has begun, so far: the sums of the loss and of its weights, and the state of
+  // the meter (`epoch_KEY` in the file).
+  double epoch_loss = 0, epoch_weight = 0;
+  std::map<std::string, std::string> epoch_metrics;
+  // Of the task's first metric, `best_test_NAME` and `final_test_NAME` in the file.
+  std::string metric = "acc";
+  double best = 0, last = 0;
   LossScaler::State loss_scale;
   std::vector<std::string> promoted;  // tensors that went to their high format, in that order
   bool finished = false;
@@ -36,7 +41,8 @@ void save_checkpoint(const std::string& path, const std::string& run, const Stat
 // state (names, shapes, storages), and only then fills it. Throws an Error for a file that is damaged, foreign, or of
 // another run.
 using PrepareState = std::function<State&(const RunProgress&)>;
-RunProgress load_checkpoint(const std::string& path, const std::string& run, const PrepareState& prepare);
+RunProgress load_checkpoint(const std::string& path, const std::string& run, std::string_view metric,
+                            const PrepareState& prepare);
 
 // Whether the file is of a run that is finished; of `run` the first items are enough. Throws an Error for a file that is
 // damaged, foreign, or of another run.

@@ -22,6 +22,7 @@ namespace ulp {
 
 // Sizes are signed so that a negative one can be refused by its value. An empty optional is "auto".
 struct RunConfig {
+  std::string task = "classification";
   std::string model = "resnet20";
   double width = 1;
   double label_smoothing = 0;
@@ -31,6 +32,7 @@ struct RunConfig {
   std::string image_shape = "";  // "", HxW or HxWxC
   int64_t subset = 0;            // examples; 0: all
   std::string augment = "auto";
+  int64_t length = 64;  // of sequences
 
   // Steps win where both are above 0. Setting one from text makes the other 0, so that the later level holds.
   int64_t epochs = 10, steps = 0;

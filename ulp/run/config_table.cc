@@ -14,6 +14,7 @@
 #include "ulp/precision/promotion.h"
 #include "ulp/precision/sensitivities.h"
 #include "ulp/run/config.h"
+#include "ulp/tasks/task.h"
 
 namespace ulp {
 namespace {
@@ -30,7 +31,15 @@ bool between(double x) {
 }
 
 constexpr ConfigRule kAnything = {};
-constexpr ConfigRule kModel = {.parse = [](std::string_view text) { find_model(text); }};
+constexpr ConfigRule kTask = {.parse = [](std::string_view text) { find_task(text); }};
+constexpr ConfigRule kModel = {.parse = [](std::string_view text) {
+  for (const TaskInfo& task : tasks()) {
+    for (const std::string_view name : task.models()) {
+      if (name == text) return;
+    }
+  }
+  find_model(text);
+}};
 // Of one that reads a file only the form: the file may be gone when a run is looked at later.
 constexpr ConfigRule kPolicy = {.parse = [](std::string_view text) {
   const bool listed = text.starts_with("list:") && text.size() > 5;
@@ -79,7 +88,12 @@ constexpr ConfigRule kOverflow = {.parse = [](std::string_view text) { parse_ove
 constexpr ConfigRule kNamed = {.parse = [](std::string_view text) {
   if (text.empty()) fail("config", "it is empty; it must be named");
 }};
-constexpr ConfigRule kDataSet = {.parse = [](std::string_view text) { find_dataset(text); }};
+constexpr ConfigRule kDataSet = {.parse = [](std::string_view text) {
+  for (const TaskInfo& task : tasks()) {
+    if (task.takes_data(text)) return;
+  }
+  find_dataset(text);
+}};
 constexpr ConfigRule kShape = {.parse = [](std::string_view text) {
   DataRequest request;
   if (!text.empty()) parse_image_shape(text, request);
@@ -102,6 +116,13 @@ constexpr ConfigRule kBytes = {
 constexpr ConfigRule kPositive = {"a finite number above 0", positive};
 constexpr ConfigRule kNotNegative = {"a finite number from 0", from_zero};
 constexpr ConfigRule kFraction = {"a number from 0, below 1", fraction};
+
+std::string task_forms() {
+  std::string text;
+  for (const TaskInfo& task : tasks())
+    text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", task.name, task.about);
+  return text;
+}
 
 // "0.1 for sgd; 0.001 for adam, adamw": a default of every optimizer that has one.
 std::string of_optimizers(double OptimizerTraits::*what) {
@@ -131,7 +152,7 @@ std::span<const ConfigField> config_fields() {
   static const std::string policy_help = "Which tensor is stored in which format: " + policy_forms(),
                            update_help = "How a weight's update is written back: " + update_rule_forms() +
                                          "; default: master, with fpu16 plain",
-                           optimizer_help = optimizer_names(),
+                           task_help = "What is learned: " + task_forms(), optimizer_help = optimizer_names(),
                            rate_help = "Learning rate, which the schedule multiplies; auto: " +
                                        of_optimizers(&OptimizerTraits::lr),
                            decay_help =
@@ -142,12 +163,13 @@ std::span<const ConfigField> config_fields() {
                            eps_help =
                                "What is added before dividing; auto: " + of_optimizers(&OptimizerTraits::eps);
   static const ConfigField rows[] = {
+      {"task", "Model", &C::task, "NAME", task_help, kTask},
       {"model", "Model", &C::model, "NAME", "Network to train", kModel},
       {"width", "Model", &C::width, "FACTOR", "Factor on the network's numbers of channels", kPositive},
       {"label_smoothing", "Model", &C::label_smoothing, "SHARE",
        "Share of the target spread evenly over all classes", kFraction},
 
-      {"data", "Data", &C::data, "NAME", "Data set (see ulp datasets)", kDataSet},
+      {"data", "Data", &C::data, "NAME", "Data set (see ulp datasets), or the file of a text", kDataSet},
       {"data_dir", "Data", &C::data_dir, "FOLDER",
        "Look for the data set here alone, not where ULP_DATA says or where Debian puts it", kAnything},
       {"image_shape", "Data", &C::image_shape, "HxW[xC]",
@@ -157,6 +179,7 @@ std::span<const ConfigField> config_fields() {
       {"augment", "Data", &C::augment, "HOW",
        "none, crop:PAD, flip, crop:PAD+flip; auto: crop:4+flip for cifar and fashion-mnist, else none",
        kAugment},
+      {"length", "Data", &C::length, "COUNT", "Sequences of text are cut at so many characters", kSize},
 
       {"epochs", "Length", &C::epochs, "COUNT",
        "Times through the training examples; not together with steps", kCount},

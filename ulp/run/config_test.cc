@@ -76,6 +76,8 @@ TEST(Config, EveryFieldIsReadBackFromTheFile) {
   config.label_smoothing = 0.1;
   config.data = "synthetic";
   config.data_dir = "a \"b\"\\c\t\x01\x7f\u00e4 # = [x]";
+  config.task = "characters";
+  config.length = 48;
   config.image_shape = "8x9x1";
   config.subset = 1000;
   config.augment = "crop:2+flip";

@@ -4,10 +4,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "ulp/plan/plan.h"
 
 namespace ulp {
+
+// A metric of the task with its value.
+struct MetricValue {
+  std::string name;
+  double value = 0;
+};
 
 struct StartReport {
   std::string model, data, out;
@@ -25,25 +32,27 @@ struct StepReport {
   uint64_t step_in_epoch = 0, steps_per_epoch = 0;
   double loss = 0, lr = 0, scale = 1;
   bool skipped = false;
-  double cancelled = 0;                       // the share of updates that rounding cancelled
-  double epoch_loss = 0, epoch_accuracy = 0;  // so far in this epoch
-  double examples_per_second = 0;             // of the last few steps
-  size_t memory_bytes = 0;                    // in use by the engine
+  double cancelled = 0;                    // the share of updates that rounding cancelled
+  double epoch_loss = 0;                   // so far in this epoch
+  std::vector<MetricValue> epoch_metrics;  // the same
+  double examples_per_second = 0;          // of the last few steps
+  size_t memory_bytes = 0;                 // in use by the engine
 };
 
 struct EpochReport {
   uint64_t epoch = 0, step = 0;
-  double train_loss = 0, train_acc = 0, test_loss = 0, test_acc = 0;
-  bool narrow = false;       // not all tensors are fp32
-  double test_acc_fp32 = 0;  // the same weights computed in fp32
-  double low_ratio = 0;      // fraction of the papers' elements stored in the low format
+  double train_loss = 0, test_loss = 0;
+  std::vector<MetricValue> train, test;
+  bool narrow = false;                 // not all tensors are fp32
+  std::vector<MetricValue> test_fp32;  // the same weights computed in fp32
+  double low_ratio = 0;                // fraction of the papers' elements stored in the low format
   size_t peak_bytes = 0;
   double seconds = 0, examples_per_second = 0;
-  bool best = false;  // the best test accuracy so far
+  bool best = false;  // the best value of the first metric so far
 };
 
 struct DoneReport {
-  double best_test_acc = 0, final_test_acc = 0;
+  MetricValue best_test, final_test;  // of the first metric
   size_t peak_bytes = 0, planned_peak_bytes = 0, rss_start_bytes = 0, rss_peak_bytes = 0;
   double seconds = 0;  // since the start, or since the run was resumed
 };

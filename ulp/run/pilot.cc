@@ -25,23 +25,21 @@ RunConfig all_high(RunConfig config) {
 
 }  // namespace
 
-Pilot::Pilot(const RunConfig& config, const ImageSet& set, const PilotOptions& options)
-    : config_(all_high(config)) {
-  train_ = std::make_unique<Loader>(set, Part::train, loader_options(config_, Part::train));
+Pilot::Pilot(const RunConfig& config, const LearningTask& task, const PilotOptions& options)
+    : config_(all_high(config)), task_(task) {
+  train_ = task.stream(Part::train);
   total_steps_ = ulp::total_steps(config_, train_->batches());
-  EngineOptions engine = engine_options(config_, set);
+  EngineOptions engine = engine_options(config_, task);
   engine.keep_gradients = options.keep_gradients;
   policy_.candidates = engine.precision.candidates;
   policy_.keep_first_last = engine.precision.keep_first_last;
   engine_ = std::make_unique<Engine>(engine);
-  engine_->plan_training(last_batch(train_->examples(), config_.batch));
+  for (const BatchShape& shape : task.training_shapes()) engine_->plan_training(shape);
   if (options.tests) {
-    test_ = std::make_unique<Loader>(set, Part::test, loader_options(config_, Part::test));
-    const int64_t batch =
-        std::min(config_.batch / config_.grad_accum, static_cast<int64_t>(test_->examples()));
-    engine_->plan_evaluation(batch);
-    engine_->plan_evaluation(last_batch(test_->examples(), batch));
+    test_ = task.stream(Part::test);
+    for (const BatchShape& shape : task.evaluation_shapes()) engine_->plan_evaluation(shape);
   }
+  task.keep_data(*engine_);
   engine_->allocate();
 }
 
@@ -69,30 +67,30 @@ bool Pilot::train(uint64_t steps) {
   const double base = optimizer_config(config_).lr;
   LossScaler& scaling = scaler();
   for (const uint64_t end = step_ + steps; step_ < end; ++step_) {
-    const Batch& batch = train_->next();
+    const FeedBatch& batch = train_->next();
     const double lr = rate(schedule_of(config_), base, step_, train_->batches(), total_steps_);
     const StepState state = step_state(config_, step_, updates_, lr, scaling.scale());
     const auto verdict = [&](double loss, const Graph& graph, std::span<const EncodeStats> stats) {
       return scaling.accept(gradients_overflowed(loss, graph, stats));
     };
-    const BatchResult result = engine_->train(state, examples_of(batch), verdict, known_of(scaling));
+    const StepResult result = engine_->train(state, batch, verdict, known_of(scaling));
     updates_ += result.updated ? 1 : 0;
     if (scaling.stuck()) return false;
   }
   return true;
 }
 
-double Pilot::accuracy() {
+double Pilot::score() {
   test_->seek(0, 0);
   StepState state;
   state.seed = config_.seed;
   state.step = static_cast<uint32_t>(step_);
-  uint64_t correct = 0;
+  const std::unique_ptr<Meter> meter = task_.meter();
   for (uint64_t i = 0; i < test_->batches(); ++i) {
-    const Batch& batch = test_->next();
-    correct += engine_->evaluate(state, examples_of(batch)).correct;
+    const FeedBatch& batch = test_->next();
+    engine_->evaluate(state, batch, [&](const Outputs& outputs) { meter->add(outputs, batch); });
   }
-  return static_cast<double>(correct) / static_cast<double>(test_->examples());
+  return meter->values().front();
 }
 
 }  // namespace ulp

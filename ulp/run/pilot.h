@@ -7,25 +7,24 @@
 #include <span>
 #include <vector>
 
-#include "ulp/data/dataset.h"
-#include "ulp/data/loader.h"
 #include "ulp/precision/loss_scale.h"
 #include "ulp/precision/policy.h"
 #include "ulp/run/config.h"
 #include "ulp/session/engine.h"
+#include "ulp/tasks/task.h"
 
 namespace ulp {
 
 struct PilotOptions {
   bool keep_gradients = false;  // for Engine::gradient
-  bool tests = false;           // plan for accuracy()
+  bool tests = false;           // plan for score()
 };
 
 class Pilot {
  public:
-  // With every group high, whatever the configuration's policy. The set must outlive it. Throws an Error for a configuration
+  // With every group high, whatever the configuration's policy. The task must outlive it. Throws an Error for a configuration
   // that cannot be followed.
-  Pilot(const RunConfig& config, const ImageSet& set, const PilotOptions& options);
+  Pilot(const RunConfig& config, const LearningTask& task, const PilotOptions& options);
 
   Engine& engine() { return *engine_; }
   const PolicyOptions& policy_options() const { return policy_; }
@@ -40,16 +39,17 @@ class Pilot {
   uint64_t step() const { return step_; }                // that comes next
   // What train would use now.
   LossScaler& scaler();
-  Loader& loader() { return *train_; }
+  BatchStream& batches() { return *train_; }
   const RunConfig& config() const { return config_; }
 
-  // Of the test set, in the formats of the engine.
-  double accuracy();
+  // The task's first metric over the test set, in the formats of the engine.
+  double score();
 
  private:
   const RunConfig config_;
   PolicyOptions policy_;
-  std::unique_ptr<Loader> train_, test_;
+  const LearningTask& task_;
+  std::unique_ptr<BatchStream> train_, test_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<LossScaler> scaler_;
   uint64_t total_steps_ = 0, step_ = 0, updates_ = 0;

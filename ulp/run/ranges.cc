@@ -50,12 +50,9 @@ uint8_t happened(const TensorRange& range) {
 }
 
 std::string header_line(const RangedModel& model, std::span<const RangedTensor> tensors) {
-  const ImageSize& image = model.image;
   HeaderJson json = {
       {"ulp_ranges", 1},
-      {"model",
-       {{"input", fmt::format("{}x{}x{}", image.channels, image.height, image.width)},
-        {"classes", model.classes}}},
+      {"model", {{"input", model.input}, {"classes", model.classes}}},
       {"tensors", HeaderJson::array()},
   };
   for (const RangedTensor& tensor : tensors) {
@@ -75,26 +72,13 @@ std::optional<Kind> counted_kind(std::string_view name) {
   return std::nullopt;
 }
 
-// "1x32x32", or an Error.
-ImageSize parse_image(std::string_view text) {
-  std::array<int64_t, 3> sides{};
-  const char *at = text.data(), *end = text.data() + text.size();
-  for (size_t i = 0; i < sides.size(); ++i) {
-    if (i > 0 && (at == end || *at++ != 'x')) fail("ranges", "'{}' is no image size", text);
-    const auto [rest, error] = std::from_chars(at, end, sides[i]);
-    if (error != std::errc{} || sides[i] < 1) fail("ranges", "'{}' is no image size", text);
-    at = rest;
-  }
-  if (at != end) fail("ranges", "'{}' is no image size", text);
-  return {sides[0], sides[1], sides[2]};
-}
-
 // Throws one of several exceptions unless it is such a line.
 RangeHistory parsed_header(std::string_view line) {
   const HeaderJson json = HeaderJson::parse(line.begin(), line.end());
   RangeHistory history;
   const HeaderJson& model = json.at("model");
-  history.model.image = parse_image(model.at("input").get<std::string>());
+  history.model.input = model.at("input").get<std::string>();
+  if (history.model.input.empty()) fail("ranges", "there is no input");
   history.model.classes = model.at("classes").get<int64_t>();
   if (history.model.classes < 1) fail("ranges", "there are no classes");
   for (const HeaderJson& entry : json.at("tensors")) {

@@ -12,15 +12,15 @@
 #include <vector>
 
 #include "ulp/graph/graph.h"
-#include "ulp/models/model.h"
 #include "ulp/numeric/stats.h"
 
 namespace ulp {
 
-// What a model is built from beside the configuration, so that it can be planned again without its data.
+// What a network is built from beside the configuration, so that it can be planned again without its
+// data (NetworkId).
 struct RangedModel {
-  ImageSize image = {};
-  int64_t classes = 10;
+  std::string input;
+  int64_t classes = 0;
 };
 
 // A tensor that is not fp32 when the run starts, as it starts.

@@ -15,7 +15,7 @@ namespace ulp {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInf = std::numeric_limits<float>::infinity();
-constexpr RangedModel kModel = {{1, 32, 24}, 7};
+const RangedModel kModel = {"1x32x24", 7};
 constexpr size_t kSize = 32 + 3 * 12;  // of a record of the tensors below
 
 std::vector<RangedTensor> three_tensors() {
@@ -74,9 +74,7 @@ TEST_F(Ranges, ComesBackAsItWasWritten) {
   }
   const RangeHistory history = load_ranges(path_);
   EXPECT_EQ(history.tensors, three_tensors());
-  EXPECT_EQ(history.model.image.channels, 1);
-  EXPECT_EQ(history.model.image.height, 32);
-  EXPECT_EQ(history.model.image.width, 24);
+  EXPECT_EQ(history.model.input, "1x32x24");
   EXPECT_EQ(history.model.classes, 7);
   ASSERT_EQ(history.records.size(), 2u);
   EXPECT_EQ(history.records[0].step, 1u);
@@ -186,9 +184,8 @@ TEST_F(Ranges, RefusesADamagedFirstLine) {
     return text;
   };
   for (const auto& [old, now] :
-       std::initializer_list<std::pair<const char*, const char*>>{{"1x32x24", "1x32"},
-                                                                  {"1x32x24", "1x32x0"},
-                                                                  {"1x32x24", "1x32x24x"},
+       std::initializer_list<std::pair<const char*, const char*>>{{"\"1x32x24\"", "\"\""},
+                                                                  {"\"1x32x24\"", "7"},
                                                                   {"\"classes\":7", "\"classes\":-7"},
                                                                   {"\"classes\":7", "\"classes\":\"7\""},
                                                                   {"activation", "kept"},

@@ -49,7 +49,7 @@ Engine::Known known_of(const LossScaler& scaler) {
   return scaler.skips() ? Engine::Known::accepts_no_overflow : Engine::Known::accepts;
 }
 
-double measure_loss_scale(Engine& engine, Loader& loader, uint64_t seed) {
+double measure_loss_scale(Engine& engine, BatchStream& batches, uint64_t seed) {
   constexpr uint64_t kBatches = 4;
   constexpr int kTrials = 16;
   // Forward moves the running statistics of batch norms.
@@ -57,13 +57,13 @@ double measure_loss_scale(Engine& engine, Loader& loader, uint64_t seed) {
   double scale = parse_loss_scale("dynamic").initial, fitting = 0;
   for (int trial = 0; trial < kTrials; ++trial) {
     double headroom = std::numeric_limits<double>::infinity();
-    loader.seek(0, 0);
-    for (uint64_t i = 0; i < std::min(kBatches, uint64_t{loader.batches()}); ++i) {
-      const Batch& batch = loader.next();
+    batches.seek(0, 0);
+    for (uint64_t i = 0; i < std::min(kBatches, batches.batches()); ++i) {
+      const FeedBatch& batch = batches.next();
       StepState state;
       state.seed = seed;
       state.loss_scale = static_cast<float>(scale);
-      engine.train(state, examples_of(batch), [](auto&&...) { return false; });
+      engine.train(state, batch, [](auto&&...) { return false; });
       headroom = std::min(headroom, gradient_headroom(engine));
       engine.state().restore(before);
     }

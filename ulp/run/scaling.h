@@ -5,10 +5,10 @@
 #include <span>
 
 #include "ulp/backend/found_inf.h"
-#include "ulp/data/loader.h"
 #include "ulp/precision/loss_scale.h"
 #include "ulp/run/config.h"
 #include "ulp/session/engine.h"
+#include "ulp/tasks/task.h"
 
 namespace ulp {
 
@@ -20,8 +20,8 @@ LossScale choose_loss_scale(const RunConfig& config, const Engine& engine);
 // What is known of a verdict that asks the scaler to accept steps by gradients_overflowed.
 Engine::Known known_of(const LossScaler& scaler);
 
-// The factor of `auto`: the gradients of the first batches are computed, at several scales, and thrown away. The loader
-// must be sought afterwards; of the engine nothing has changed.
-double measure_loss_scale(Engine& engine, Loader& loader, uint64_t seed);
+// The factor of `auto`: the gradients of the first batches are computed, at several scales, and
+// thrown away. The stream must be sought afterwards; of the engine nothing has changed.
+double measure_loss_scale(Engine& engine, BatchStream& batches, uint64_t seed);
 
 }  // namespace ulp

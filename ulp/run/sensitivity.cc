@@ -46,9 +46,9 @@ std::string candidates_text(const RunConfig& config) {
 
 }  // namespace
 
-GradientErrors::GradientErrors(const RunConfig& config, const ImageSet& set,
+GradientErrors::GradientErrors(const RunConfig& config, const LearningTask& task,
                                const SensitivityOptions& options)
-    : options_(checked(options)), pilot_(config, set, {.keep_gradients = true}) {}
+    : options_(checked(options)), pilot_(config, task, {.keep_gradients = true}) {}
 
 void GradientErrors::prepare(const std::function<void()>& progress) {
   for (int64_t i = 0; i < options_.warmup; ++i) {
@@ -88,9 +88,12 @@ void GradientErrors::prepare(const std::function<void()>& progress) {
 // The batches that the run would train on next.
 void GradientErrors::keep_batches() {
   for (int64_t i = 0; i < options_.batches; ++i) {
-    const Batch& batch = pilot_.loader().next();
-    batches_.push_back(
-        {{batch.images.begin(), batch.images.end()}, {batch.labels.begin(), batch.labels.end()}, {}});
+    KeptBatch& kept = batches_.emplace_back();
+    kept.batch = pilot_.batches().next();
+    for (Feed& feed : kept.batch.feeds) {
+      const auto* from = static_cast<const uint8_t*>(feed.values);
+      feed.values = kept.arrays.emplace_back(from, from + feed.elements * element_bytes(feed.element)).data();
+    }
   }
 }
 
@@ -117,11 +120,10 @@ bool GradientErrors::compute(const KeptBatch& batch) {
   state.step = static_cast<uint32_t>(pilot_.step() + static_cast<uint64_t>(&batch - batches_.data()));
   state.loss_scale = static_cast<float>(scale_);
   bool fine = true;
-  engine.train(state, {batch.images, batch.labels},
-               [&](double loss, const Graph& graph, std::span<const EncodeStats> stats) {
-                 fine = !gradients_overflowed(loss, graph, stats);
-                 return false;  // the weights stay
-               });
+  engine.train(state, batch.batch, [&](double loss, const Graph& graph, std::span<const EncodeStats> stats) {
+    fine = !gradients_overflowed(loss, graph, stats);
+    return false;  // the weights stay
+  });
   engine.state().restore(before);
   return fine;
 }
@@ -151,14 +153,15 @@ double GradientErrors::of(const std::vector<int>& groups) {
   return sum / static_cast<double>(batches_.size());
 }
 
-Sensitivities measure_sensitivities(const RunConfig& config, const ImageSet& set,
+Sensitivities measure_sensitivities(const RunConfig& config, const LearningTask& task,
                                     const SensitivityOptions& options, const SensitivityProgress& progress) {
-  GradientErrors errors(config, set, options);
+  GradientErrors errors(config, task, options);
+  const NetworkId id = task.id();
   Sensitivities made;
-  made.model = config.model;
-  made.width = config.width;
-  made.input = fmt::format("{}x{}x{}", set.channels, set.height, set.width);
-  made.classes = static_cast<int64_t>(set.classes);
+  made.model = id.model;
+  made.width = id.width;
+  made.input = id.input;
+  made.classes = id.classes;
   made.candidates = candidates_text(config);
   made.elements = group_elements(errors.pilot().engine().counted());
   const auto each = static_cast<size_t>(options.batches);

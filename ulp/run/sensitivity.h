@@ -18,7 +18,6 @@
 #include <functional>
 #include <vector>
 
-#include "ulp/data/dataset.h"
 #include "ulp/precision/sensitivities.h"
 #include "ulp/run/config.h"
 #include "ulp/run/pilot.h"
@@ -35,8 +34,8 @@ using SensitivityProgress = std::function<void(size_t done, size_t total)>;
 
 class GradientErrors {
  public:
-  // The set must outlive it. Throws an Error for a configuration or options that cannot be followed.
-  GradientErrors(const RunConfig& config, const ImageSet& set, const SensitivityOptions& options);
+  // The task must outlive it. Throws an Error for a configuration or options that cannot be followed.
+  GradientErrors(const RunConfig& config, const LearningTask& task, const SensitivityOptions& options);
 
   // The steps before, and the gradients to compare with; `progress` is told after each step and each batch. To be called
   // once, before all else. Throws an Error if there are no gradients to compare with.
@@ -49,9 +48,10 @@ class GradientErrors {
   double loss_scale() const { return scale_; }
 
  private:
+  // A batch with arrays of its own.
   struct KeptBatch {
-    std::vector<float> images;
-    std::vector<int32_t> labels;
+    FeedBatch batch;
+    std::vector<std::vector<uint8_t>> arrays;
     std::vector<float> gradient;  // with every group high
   };
 
@@ -70,7 +70,7 @@ class GradientErrors {
 };
 
 // Each group low by itself.
-Sensitivities measure_sensitivities(const RunConfig& config, const ImageSet& set,
+Sensitivities measure_sensitivities(const RunConfig& config, const LearningTask& task,
                                     const SensitivityOptions& options = {},
                                     const SensitivityProgress& progress = {});
 

@@ -22,13 +22,13 @@ RunConfig small(const char* model = "lenet") {
   return config;
 }
 
-ImageSet set_of(const RunConfig& config) { return load_dataset(config.data, data_request(config)); }
+std::unique_ptr<LearningTask> task_of(const RunConfig& config) { return make_task(task_options(config)); }
 
 TEST(Sensitivity, NoGroupLowIsNoError) {
   for (const char* model : {"lenet", "resnet8"}) {
     const RunConfig config = small(model);
-    const ImageSet set = set_of(config);
-    GradientErrors errors(config, set, {.batches = 1, .warmup = 2});
+    const std::unique_ptr<LearningTask> task = task_of(config);
+    GradientErrors errors(config, *task, {.batches = 1, .warmup = 2});
     errors.prepare();
     EXPECT_EQ(errors.of({}), 0) << model;
     const double one = errors.of({1});
@@ -42,10 +42,10 @@ TEST(Sensitivity, NoGroupLowIsNoError) {
 
 TEST(Sensitivity, EachGroupByItselfAndDeterministic) {
   const RunConfig config = small();
-  const ImageSet set = set_of(config);
+  const std::unique_ptr<LearningTask> task = task_of(config);
   size_t calls = 0, last = 0, total = 0;
   const Sensitivities made =
-      measure_sensitivities(config, set, {.batches = 2, .warmup = 3}, [&](size_t done, size_t all) {
+      measure_sensitivities(config, *task, {.batches = 2, .warmup = 3}, [&](size_t done, size_t all) {
         ++calls;
         EXPECT_GT(done, last);
         last = done;
@@ -61,20 +61,20 @@ TEST(Sensitivity, EachGroupByItselfAndDeterministic) {
     EXPECT_TRUE(std::isfinite(error));
     EXPECT_GT(error, 0);
   }
-  EXPECT_EQ(measure_sensitivities(config, set, {.batches = 2, .warmup = 3}), made);
-  GradientErrors errors(config, set, {.batches = 2, .warmup = 3});
+  EXPECT_EQ(measure_sensitivities(config, *task, {.batches = 2, .warmup = 3}), made);
+  GradientErrors errors(config, *task, {.batches = 2, .warmup = 3});
   errors.prepare();
   EXPECT_EQ(errors.of({2}), made.errors[2]);
 }
 
 TEST(Sensitivity, FewerBitsAreWorseAndTheSameFormatIsNoError) {
   RunConfig config = small();
-  const ImageSet set = set_of(config);
+  const std::unique_ptr<LearningTask> task = task_of(config);
   const auto first = [&](const char* lo, const char* lo_grad) {
     config.hi = "bf16";
     config.lo = lo;
     config.lo_grad = lo_grad;
-    GradientErrors errors(config, set, {.batches = 1, .warmup = 2});
+    GradientErrors errors(config, *task, {.batches = 1, .warmup = 2});
     errors.prepare();
     return errors.of({0, 1, 2, 3});
   };
@@ -89,10 +89,10 @@ TEST(Sensitivity, WhatDoesNotFitShowsAsError) {
   RunConfig config = small();
   config.hi = "fp32";
   config.lo_grad = "e4m3";
-  const ImageSet set = set_of(config);
+  const std::unique_ptr<LearningTask> task = task_of(config);
   const auto error = [&](const char* scale) {
     config.loss_scale = scale;
-    GradientErrors errors(config, set, {.batches = 1, .warmup = 0});
+    GradientErrors errors(config, *task, {.batches = 1, .warmup = 0});
     errors.prepare();
     EXPECT_EQ(errors.loss_scale(), std::stod(scale));
     return errors.of({3});
@@ -105,8 +105,8 @@ TEST(Sensitivity, WeightsThatAreStoredLowComeBack) {
   RunConfig config = small();
   config.update = "plain";
   config.weight = "assigned";
-  const ImageSet set = set_of(config);
-  GradientErrors errors(config, set, {.batches = 1, .warmup = 2});
+  const std::unique_ptr<LearningTask> task = task_of(config);
+  GradientErrors errors(config, *task, {.batches = 1, .warmup = 2});
   errors.prepare();
   const double one = errors.of({1});
   errors.of({0, 1, 2, 3});
@@ -116,26 +116,26 @@ TEST(Sensitivity, WeightsThatAreStoredLowComeBack) {
 
 TEST(Sensitivity, BadOptionsAreRefused) {
   const RunConfig config = small();
-  const ImageSet set = set_of(config);
-  EXPECT_THROW(measure_sensitivities(config, set, {.batches = 0, .warmup = 1}), Error);
-  EXPECT_THROW(measure_sensitivities(config, set, {.batches = 1, .warmup = -1}), Error);
+  const std::unique_ptr<LearningTask> task = task_of(config);
+  EXPECT_THROW(measure_sensitivities(config, *task, {.batches = 0, .warmup = 1}), Error);
+  EXPECT_THROW(measure_sensitivities(config, *task, {.batches = 1, .warmup = -1}), Error);
 }
 
 TEST(Pilot, TrainsTheRunsSteps) {
   const RunConfig config = small();
-  const ImageSet set = set_of(config);
-  Pilot pilot(config, set, {.tests = true});
+  const std::unique_ptr<LearningTask> task = task_of(config);
+  Pilot pilot(config, *task, {.tests = true});
   EXPECT_EQ(pilot.total_steps(), 20u);
   pilot.engine().set_assignment(pilot.low({0, 2}));
   pilot.train(20);
-  const double accuracy = pilot.accuracy();
+  const double accuracy = pilot.score();
   EXPECT_GE(accuracy, 0);
   EXPECT_LE(accuracy, 1);
-  Pilot again(config, set, {.tests = true});
+  Pilot again(config, *task, {.tests = true});
   again.engine().set_assignment(again.low({0, 2}));
   again.train(7);
   again.train(13);
-  EXPECT_EQ(again.accuracy(), accuracy);
+  EXPECT_EQ(again.score(), accuracy);
 }
 
 }  // namespace

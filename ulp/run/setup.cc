@@ -7,10 +7,31 @@
 #include <limits>
 #include <string_view>
 
+#include "ulp/base/error.h"
 #include "ulp/precision/policy.h"
+#include "ulp/precision/sensitivities.h"
 #include "ulp/run/scaling.h"
+#include "ulp/runtime/registry.h"
 
 namespace ulp {
+namespace {
+
+// A graph does not know its model, so the policy itself can only count groups.
+void check_sensitivity_file(const NetworkId& id, const std::string& policy) {
+  const std::string file = sensitivity_file(policy);
+  if (file.empty()) return;
+  const Sensitivities measured = load_sensitivities(file);
+  if (measured.model.empty()) return;
+  if (measured.model == id.model && measured.width == id.width && measured.input == id.input &&
+      measured.classes == id.classes)
+    return;
+  fail("precision",
+       "sensitivity file '{}' is of {} at width {} ({}, {} classes), this is {} at width {} ({}, {} classes)",
+       file, measured.model, measured.width, measured.input, measured.classes, id.model, id.width, id.input,
+       id.classes);
+}
+
+}  // namespace
 
 std::string run_text(const RunConfig& config) {
   constexpr std::array<std::string_view, 5> free = {"out", "data_dir", "threads", "checkpoint_every",
@@ -21,7 +42,7 @@ std::string run_text(const RunConfig& config) {
     // Of the two that end a run one holds.
     if (field.name == (config.steps > 0 ? "epochs" : "steps")) continue;
     // Those that came later, where they change nothing: runs of before can still be resumed.
-    constexpr std::array<std::string_view, 3> later = {"tensor_core", "tf32", "fp8_native"};
+    constexpr std::array<std::string_view, 5> later = {"task", "length", "tensor_core", "tf32", "fp8_native"};
     if (std::find(later.begin(), later.end(), field.name) != later.end() &&
         field.get(config) == field.get(RunConfig{}))
       continue;
@@ -33,50 +54,32 @@ std::string run_text(const RunConfig& config) {
   return text;
 }
 
-std::string data_text(const ImageSet& set) {
-  return fmt::format("; classes {}; input {}x{}x{}", set.classes, set.channels, set.height, set.width);
-}
-
-DataRequest data_request(const RunConfig& config) {
-  DataRequest request;
-  request.dir = config.data_dir;
-  if (!config.image_shape.empty()) parse_image_shape(config.image_shape, request);
-  request.seed = config.seed;
-  return request;
-}
-
-LoaderOptions loader_options(const RunConfig& config, Part part) {
-  LoaderOptions options;
-  options.batch = config.batch;
-  options.seed = config.seed;
-  if (part == Part::test) {
-    // No more examples at a time than training has, so that evaluation does not decide the memory.
-    options.batch = config.batch / config.grad_accum;
-    options.shuffle = false;
-    return options;
-  }
-  if (config.subset > 0) options.subset = config.subset;
+TaskOptions task_options(const RunConfig& config) {
   const AugmentChoice augmentation = augment_of(config);
+  TaskOptions options;
+  options.task = config.task;
+  options.model = config.model;
+  options.width = config.width;
+  options.data = config.data;
+  options.data_dir = config.data_dir;
+  options.image_shape = config.image_shape;
+  options.label_smoothing = config.label_smoothing;
+  options.batch = config.batch;
+  options.micro_batches = config.grad_accum;
+  options.subset = config.subset;
+  options.length = config.length;
   options.padding = augmentation.padding;
   options.mirror = augmentation.mirror;
+  options.seed = config.seed;
+  options.resident = !device_of(find_backend(config.device)).on_host();
   return options;
 }
 
-EngineOptions engine_options(const RunConfig& config, const ImageSet& set) {
-  return engine_options(
-      config,
-      {static_cast<int64_t>(set.channels), static_cast<int64_t>(set.height), static_cast<int64_t>(set.width)},
-      static_cast<int64_t>(set.classes));
-}
-
-EngineOptions engine_options(const RunConfig& config, const ImageSize& image, int64_t classes) {
+EngineOptions engine_options(const RunConfig& config, const LearningTask& task) {
+  check_sensitivity_file(task.id(), config.policy);
   EngineOptions options;
-  options.model.name = config.model;
-  options.model.width = config.width;
-  options.model.batch = config.batch;
-  options.model.image = image;
-  options.model.classes = classes;
-  options.model.label_smoothing = config.label_smoothing;
+  options.build = task.build();
+  options.batch = task.batch();
   options.optimizer = optimizer_config(config);
   options.precision = precision_options(config);
   options.device = config.device;
@@ -130,18 +133,6 @@ std::vector<std::string> arithmetic_notes(const RunConfig& config) {
     }
   }
   return notes;
-}
-
-int64_t last_batch(size_t examples, int64_t batch) {
-  const auto rest = static_cast<int64_t>(examples) % batch;
-  return rest == 0 ? batch : rest;
-}
-
-void plan_run(Engine& engine, const RunConfig& config, size_t train_examples, size_t test_examples) {
-  engine.plan_training(last_batch(train_examples, config.batch));
-  const int64_t test_batch = std::min(config.batch / config.grad_accum, static_cast<int64_t>(test_examples));
-  engine.plan_evaluation(test_batch);
-  engine.plan_evaluation(last_batch(test_examples, test_batch));
 }
 
 }  // namespace ulp

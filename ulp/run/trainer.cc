@@ -47,6 +47,9 @@ std::string promotion_text(std::span<const Promotion> promotions, uint64_t step,
                      static_cast<double>(bytes) / (1 << 20));
 }
 
+// In TensorBoard accuracy has its whole name.
+std::string plotted(const std::string& metric) { return metric == "acc" ? "accuracy" : metric; }
+
 // Of the updates that were not zero, how many were cancelled.
 double share_of(const UpdateCounts& counts) {
   return counts.updates == 0 ? 0
@@ -58,25 +61,24 @@ double share_of(const UpdateCounts& counts) {
 Trainer::Trainer(const RunConfig& config, Observer& observer) : config_(config), observer_(observer) {
   check(config);
   if (config.threads > 0) set_thread_count(static_cast<int>(config.threads));
-  set_ = load_dataset(config.data, data_request(config));
-  LoaderOptions train = loader_options(config, Part::train), test = loader_options(config, Part::test);
-  const bool resident = ResidentSet::possible(find_backend(config.device), set_);
-  train.images = test.images = !resident;
-  train_ = std::make_unique<Loader>(set_, Part::train, train);
-  test_ = std::make_unique<Loader>(set_, Part::test, test);
+  task_ = make_task(task_options(config));
+  train_ = task_->stream(Part::train);
+  test_ = task_->stream(Part::test);
+  meter_ = task_->meter();
+  progress_.metric = task_->metrics().front().name;
   total_steps_ = total_steps(config, train_->batches());
-  run_ = run_text(config) + data_text(set_);
-  EngineOptions options = engine_options(config, set_);
+  run_ = run_text(config) + task_->data_text();
+  EngineOptions options = engine_options(config, *task_);
   options.sensitivities = [this] { return sensitivities(); };
   engine_ = std::make_unique<Engine>(options);
   run_ += "; formats " + assignment_digest(engine_->first_assignment());
-  plan_run(*engine_, config, train_->examples(), test_->examples());
+  plan_task(*engine_, *task_);
   scaler_ = std::make_unique<LossScaler>(choose_loss_scale(config, *engine_), train_->batches());
   progress_.loss_scale = scaler_->state();
   promotion_ = promotion_of(config);
   rss_forgotten_ = forget_peak_resident();
   rss_start_ = resident_bytes();
-  if (resident) engine_->keep_resident(set_, train, test);
+  task_->keep_data(*engine_);
   engine_->allocate();
 }
 
@@ -87,9 +89,16 @@ std::vector<double> Trainer::sensitivities() {
   const std::string file = path("sensitivity.json");
   if (std::error_code error; std::filesystem::exists(file, error)) return load_sensitivities(file).errors;
   observer_.on_note("measuring how much each group of tensors disturbs the gradient when it is stored low");
-  const Sensitivities measured = measure_sensitivities(config_, set_);
+  const Sensitivities measured = measure_sensitivities(config_, *task_);
   save_sensitivities(file, measured);
   return measured.errors;
+}
+
+std::vector<MetricValue> Trainer::named(const std::vector<double>& values) const {
+  std::vector<MetricValue> all;
+  for (size_t i = 0; i < values.size(); ++i)
+    all.push_back({std::string(task_->metrics()[i].name), values[i]});
+  return all;
 }
 
 std::string Trainer::path(std::string_view file) const { return config_.out + "/" + std::string(file); }
@@ -158,7 +167,7 @@ bool Trainer::step(const std::atomic<bool>& stop) {
     return false;
   }
   const double begin = now();
-  const Batch& batch = train_->next();
+  const FeedBatch& batch = train_->next();
   const double lr = rate(schedule_of(config_), optimizer_config(config_).lr, progress_.step,
                          train_->batches(), total_steps_);
   const double scale = scaler_->scale();
@@ -166,21 +175,21 @@ bool Trainer::step(const std::atomic<bool>& stop) {
   const auto verdict = [&](double loss, const Graph& graph, std::span<const EncodeStats> stats) {
     return scaler_->accept(gradients_overflowed(loss, graph, stats));
   };
-  const BatchResult result = engine_->train(state, examples_of(batch), verdict, known_of(*scaler_));
+  const StepResult result = engine_->train(state, batch, verdict, known_of(*scaler_),
+                                           [&](const Outputs& outputs) { meter_->add(outputs, batch); });
   std::vector<Promotion> promotions;
   if (promotion_) {
     promotions = overflowing(engine_->graph(), engine_->stats(), engine_->elements(), *promotion_,
                              engine_->assignment());
   }
-  const size_t count = batch.count();
+  const auto count = static_cast<double>(batch.shape.examples);
   ++progress_.step;
   progress_.updates += result.updated ? 1 : 0;
   progress_.loss_scale = scaler_->state();
   progress_.epoch_loss += result.loss;
-  progress_.epoch_correct += result.correct;
-  progress_.epoch_examples += count;
+  progress_.epoch_weight += result.weight;
   epoch_examples_here_ += count;
-  const double here = static_cast<double>(count) / std::max(now() - begin, 1e-9);
+  const double here = count / std::max(now() - begin, 1e-9);
   rate_ = rate_ == 0 ? here : 0.9 * rate_ + 0.1 * here;
   if (!rss_forgotten_) rss_peak_ = std::max(rss_peak_, resident_bytes());
 
@@ -190,13 +199,12 @@ bool Trainer::step(const std::atomic<bool>& stop) {
   report.steps_per_epoch = train_->batches();
   report.epoch = (progress_.step - 1) / report.steps_per_epoch + 1;
   report.step_in_epoch = (progress_.step - 1) % report.steps_per_epoch + 1;
-  report.loss = result.loss / static_cast<double>(count);
+  report.loss = result.mean();
   report.lr = lr;
   report.scale = scale;
   report.skipped = !result.updated;
-  report.epoch_loss = progress_.epoch_loss / static_cast<double>(progress_.epoch_examples);
-  report.epoch_accuracy =
-      static_cast<double>(progress_.epoch_correct) / static_cast<double>(progress_.epoch_examples);
+  report.epoch_loss = progress_.epoch_loss / progress_.epoch_weight;
+  report.epoch_metrics = named(meter_->values());
   report.examples_per_second = rate_;
   report.memory_bytes = engine_->memory().in_use();
   UpdateCounts lost;
@@ -260,7 +268,7 @@ void Trainer::open_ranges() {
                        storage_name(first.high_of(tensor.name))});
   }
   if (tensors.empty()) return;
-  const RangedModel model{engine_->model().image, engine_->model().classes};
+  const RangedModel model{task_->id().input, task_->id().classes};
   ranges_ = std::make_unique<RangeFile>(path("ranges.bin"), model, tensors, progress_.step);
 }
 
@@ -300,6 +308,14 @@ void Trainer::promote(std::span<const Promotion> promotions) {
   observer_.on_note(promotion_text(promotions, progress_.step, engine_->memory().in_use()));
 }
 
+// Which metric decides, for readers who do not know the task. Lines without it are of accuracy.
+void Trainer::add_score(Json& line) const {
+  const Metric& score = task_->metrics().front();
+  if (score.name == "acc") return;
+  line["metric"] = score.name;
+  line["higher_is_better"] = score.higher_is_better;
+}
+
 void Trainer::report_trouble() {
   if (troubled_ || !ranges_) return;
   troubled_ = true;
@@ -316,41 +332,45 @@ bool Trainer::end_epoch(const std::atomic<bool>& stop) {
   EpochReport report;
   report.epoch = progress_.epochs_done + 1;
   report.step = progress_.step;
-  report.train_loss = progress_.epoch_loss / static_cast<double>(progress_.epoch_examples);
-  report.train_acc =
-      static_cast<double>(progress_.epoch_correct) / static_cast<double>(progress_.epoch_examples);
+  report.train_loss = progress_.epoch_loss / progress_.epoch_weight;
+  report.train = named(meter_->values());
   report.test_loss = evaluation.loss;
-  report.test_acc = evaluation.accuracy;
+  report.test = evaluation.metrics;
   report.narrow = !engine_->computes_in_fp32();
-  report.test_acc_fp32 = evaluation.accuracy_fp32;
+  report.test_fp32 = evaluation.metrics_fp32;
   report.low_ratio = engine_->low_ratio();
   report.peak_bytes = engine_->memory().peak();
   report.seconds = now() - epoch_started_;
-  report.examples_per_second = static_cast<double>(epoch_examples_here_) / std::max(trained, 1e-9);
-  report.best = report.test_acc > progress_.best_test_acc || progress_.epochs_done == 0;
-  metrics_->write({{"event", "epoch"},
-                   {"epoch", report.epoch},
-                   {"train_loss", report.train_loss},
-                   {"train_acc", report.train_acc},
-                   {"test_loss", report.test_loss},
-                   {"test_acc", report.test_acc},
-                   {"test_acc_fp32", report.test_acc_fp32},
-                   {"low_ratio", report.low_ratio},
-                   {"peak_bytes", report.peak_bytes},
-                   {"seconds", report.seconds},
-                   {"examples_per_second", report.examples_per_second}});
+  report.examples_per_second = epoch_examples_here_ / std::max(trained, 1e-9);
+  const Metric& score = task_->metrics().front();
+  report.best = progress_.epochs_done == 0 || score.better(report.test.front().value, progress_.best);
+  Json line = {{"event", "epoch"}, {"epoch", report.epoch}, {"train_loss", report.train_loss}};
+  for (const MetricValue& metric : report.train) line["train_" + metric.name] = metric.value;
+  line["test_loss"] = report.test_loss;
+  for (const MetricValue& metric : report.test) line["test_" + metric.name] = metric.value;
+  for (const MetricValue& metric : report.test_fp32) line["test_" + metric.name + "_fp32"] = metric.value;
+  line["low_ratio"] = report.low_ratio;
+  line["peak_bytes"] = report.peak_bytes;
+  line["seconds"] = report.seconds;
+  line["examples_per_second"] = report.examples_per_second;
+  add_score(line);
+  metrics_->write(line);
   if (events_) {
-    events_->scalar("train/accuracy", report.step, static_cast<float>(report.train_acc), wall_time());
-    events_->scalar("test/loss", report.step, static_cast<float>(report.test_loss), wall_time());
-    events_->scalar("test/accuracy", report.step, static_cast<float>(report.test_acc), wall_time());
-    events_->scalar("test/accuracy-fp32", report.step, static_cast<float>(report.test_acc_fp32), wall_time());
+    const auto plot = [&](const std::string& name, double value) {
+      events_->scalar(name, report.step, static_cast<float>(value), wall_time());
+    };
+    for (const MetricValue& metric : report.train) plot("train/" + plotted(metric.name), metric.value);
+    plot("test/loss", report.test_loss);
+    for (const MetricValue& metric : report.test) plot("test/" + plotted(metric.name), metric.value);
+    for (const MetricValue& metric : report.test_fp32)
+      plot("test/" + plotted(metric.name) + "-fp32", metric.value);
     events_->flush();
   }
   progress_.epochs_done = report.epoch;
-  progress_.epoch_loss = 0;
-  progress_.epoch_correct = progress_.epoch_examples = 0;
-  progress_.final_test_acc = report.test_acc;
-  progress_.best_test_acc = report.best ? report.test_acc : progress_.best_test_acc;
+  progress_.epoch_loss = progress_.epoch_weight = 0;
+  meter_->reset();
+  progress_.last = report.test.front().value;
+  progress_.best = report.best ? progress_.last : progress_.best;
   progress_.finished = progress_.step == total_steps_;
   observer_.on_epoch(report);
   if (report.best) save("best.safetensors");
@@ -364,21 +384,23 @@ bool Trainer::end_epoch(const std::atomic<bool>& stop) {
 void Trainer::finish() {
   if (rss_forgotten_) rss_peak_ = peak_resident_bytes();
   DoneReport report;
-  report.best_test_acc = progress_.best_test_acc;
-  report.final_test_acc = progress_.final_test_acc;
+  report.best_test = {progress_.metric, progress_.best};
+  report.final_test = {progress_.metric, progress_.last};
   report.peak_bytes = engine_->memory().peak();
   report.planned_peak_bytes = engine_->planned_peak_bytes();
   report.rss_start_bytes = rss_start_;
   report.rss_peak_bytes = rss_peak_;
   report.seconds = now() - started_;
-  metrics_->write({{"event", "done"},
-                   {"best_test_acc", report.best_test_acc},
-                   {"final_test_acc", report.final_test_acc},
-                   {"peak_bytes", report.peak_bytes},
-                   {"planned_peak_bytes", report.planned_peak_bytes},
-                   {"rss_start_bytes", report.rss_start_bytes},
-                   {"rss_peak_bytes", report.rss_peak_bytes},
-                   {"seconds", report.seconds}});
+  Json line = {{"event", "done"},
+               {"best_test_" + progress_.metric, progress_.best},
+               {"final_test_" + progress_.metric, progress_.last},
+               {"peak_bytes", report.peak_bytes},
+               {"planned_peak_bytes", report.planned_peak_bytes},
+               {"rss_start_bytes", report.rss_start_bytes},
+               {"rss_peak_bytes", report.rss_peak_bytes},
+               {"seconds", report.seconds}};
+  add_score(line);
+  metrics_->write(line);
   // Only now is the run finished: killed before, it writes the line again.
   progress_.finished = true;
   save("last.safetensors");
@@ -390,23 +412,28 @@ bool Trainer::evaluate_all(const std::atomic<bool>* stop, Evaluation& result) {
   StepState state;
   state.seed = config_.seed ^ kEvaluationSeed;
   state.step = static_cast<uint32_t>(progress_.step);
-  double loss = 0;
-  uint64_t correct = 0, correct_fp32 = 0;
+  double loss = 0, weight = 0;
+  const std::unique_ptr<Meter> own = task_->meter(), fp32 = task_->meter();
   size_t done = 0;
   const bool same = engine_->computes_in_fp32();
   for (uint64_t i = 0; i < test_->batches(); ++i) {
     if (stop != nullptr && *stop) return false;
-    const Batch& batch = test_->next();
-    const BatchResult part = engine_->evaluate(state, examples_of(batch));
+    const FeedBatch& batch = test_->next();
+    const StepResult part = engine_->evaluate(state, batch, [&](const Outputs& outputs) {
+      own->add(outputs, batch);
+      if (same) fp32->add(outputs, batch);
+    });
+    if (!same) {
+      engine_->evaluate_fp32(state, batch, [&](const Outputs& outputs) { fp32->add(outputs, batch); });
+    }
     loss += part.loss;
-    correct += part.correct;
-    correct_fp32 += same ? part.correct : engine_->evaluate_fp32(state, examples_of(batch)).correct;
-    done += batch.count();
+    weight += part.weight;
+    done += static_cast<size_t>(batch.shape.examples);
     observer_.on_evaluate(done, test_->examples());
   }
-  result.loss = loss / static_cast<double>(test_->examples());
-  result.accuracy = static_cast<double>(correct) / static_cast<double>(test_->examples());
-  result.accuracy_fp32 = static_cast<double>(correct_fp32) / static_cast<double>(test_->examples());
+  result.loss = loss / weight;
+  result.metrics = named(own->values());
+  result.metrics_fp32 = named(fp32->values());
   return true;
 }
 
@@ -418,7 +445,7 @@ Evaluation Trainer::evaluate(const std::string& which) {
 }
 
 void Trainer::load(const std::string& file) {
-  progress_ = load_checkpoint(file, run_, [&](const RunProgress& progress) -> State& {
+  progress_ = load_checkpoint(file, run_, progress_.metric, [&](const RunProgress& progress) -> State& {
     Assignment assignment = engine_->assignment();
     for (const std::string& name : progress.promoted) {
       if (!assignment.promote(name))
@@ -428,9 +455,11 @@ void Trainer::load(const std::string& file) {
     return engine_->state();
   });
   scaler_->restore(progress_.loss_scale);
+  meter_->restore(progress_.epoch_metrics);
 }
 
 void Trainer::save(std::string_view file) {
+  progress_.epoch_metrics = meter_->save();
   save_checkpoint(path(file), run_, engine_->state(), progress_);
   observer_.on_checkpoint(path(file), progress_.step);
 }

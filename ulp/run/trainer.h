@@ -1,4 +1,4 @@
-// A training run: data, engine, evaluation each epoch, checkpoints, metrics. Everything that decides a bit follows from the configuration;
+// A training run: task, engine, evaluation each epoch, checkpoints, metrics. Everything that decides a bit follows from the configuration;
 // a run that was stopped anywhere and resumed ends with the weights of one that was not.
 //
 // In the run's folder: config.toml (before anything else), metrics.jsonl, last.safetensors, best.safetensors,
@@ -12,8 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "ulp/data/dataset.h"
-#include "ulp/data/loader.h"
 #include "ulp/io/metrics.h"
 #include "ulp/io/tensorboard.h"
 #include "ulp/precision/promotion.h"
@@ -22,14 +20,16 @@
 #include "ulp/run/observer.h"
 #include "ulp/run/ranges.h"
 #include "ulp/session/engine.h"
+#include "ulp/tasks/task.h"
 
 namespace ulp {
 
 enum class Outcome : uint8_t { finished, interrupted, was_finished };
 
 struct Evaluation {
-  double loss = 0, accuracy = 0;  // in the run's formats
-  double accuracy_fp32 = 0;       // computed in fp32
+  double loss = 0;
+  std::vector<MetricValue> metrics;       // in the run's formats
+  std::vector<MetricValue> metrics_fp32;  // computed in fp32
 };
 
 class Trainer {
@@ -47,17 +47,20 @@ class Trainer {
 
   Engine& engine() { return *engine_; }
   const RunProgress& progress() const { return progress_; }
-  const Loader& loader() const { return *train_; }
+  const BatchStream& batches() const { return *train_; }
+  const LearningTask& task() const { return *task_; }
 
  private:
   std::string path(std::string_view file) const;
   std::vector<double> sensitivities();
+  std::vector<MetricValue> named(const std::vector<double>& values) const;
   void start(bool resume);
   bool step(const std::atomic<bool>& stop);
   void open_ranges();
   RangeRecord range_record(const StepReport& report) const;
   Json cancelled_by_weight() const;
   void promote(std::span<const Promotion> promotions);
+  void add_score(Json& line) const;
   void report_trouble();
   bool end_epoch(const std::atomic<bool>& stop);
   bool evaluate_all(const std::atomic<bool>* stop, Evaluation& result);
@@ -67,8 +70,9 @@ class Trainer {
 
   const RunConfig config_;
   Observer& observer_;
-  ImageSet set_;
-  std::unique_ptr<Loader> train_, test_;
+  std::unique_ptr<LearningTask> task_;
+  std::unique_ptr<BatchStream> train_, test_;
+  std::unique_ptr<Meter> meter_;  // of the epoch that is trained
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<MetricsFile> metrics_;
   std::unique_ptr<EventWriter> events_;
@@ -84,8 +88,8 @@ class Trainer {
   std::unique_ptr<LossScaler> scaler_;
   // Of this process: a checkpoint knows no time, so that equal runs write equal files.
   double started_ = 0, epoch_started_ = 0;
-  uint64_t epoch_examples_here_ = 0;  // since epoch_started_
-  double rate_ = 0;                   // examples a second, smoothed
+  double epoch_examples_here_ = 0;  // since epoch_started_
+  double rate_ = 0;                 // examples a second, smoothed
 };
 
 // The checks and files of a new run or a resumed one around Trainer: refuses a folder that holds a run already, writes

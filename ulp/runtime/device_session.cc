@@ -20,8 +20,6 @@ static_assert(std::is_trivially_copyable_v<StepState> && std::is_trivially_copya
 // Results up to this size are copied back with every run.
 constexpr size_t kSmallResult = 4096;
 
-bool is_source(const Node& node) { return node.op == &kInput || node.op == &kIndices || node.op == &kTarget; }
-
 size_t at(TensorId id) { return static_cast<size_t>(id.index); }
 
 }  // namespace
@@ -34,12 +32,7 @@ DeviceSession::Layout::Layout(const Plan& plan) {
     offset += aligned_bytes(bytes);
     return begin;
   };
-  for (const Node& node : graph.nodes()) {
-    if (is_source(node))
-      most_examples = std::max(most_examples, static_cast<size_t>(graph[node.out[0]].shape[0]));
-  }
-  // First what goes in, then what comes out; the step state is in both.
-  examples = book(sizeof(uint32_t) * (1 + most_examples));
+  // The step state goes in and comes out.
   state = book(sizeof(StepState));
   stats = book(sizeof(EncodeStats) * graph.tensor_count());
   update_stats = book(sizeof(EncodeStats) * graph.tensor_count());
@@ -47,7 +40,8 @@ DeviceSession::Layout::Layout(const Plan& plan) {
   end = offset;
   for (const Node& node : graph.nodes()) {
     if (!is_source(node)) continue;
-    const size_t bytes = sizeof(float) * graph[node.out[0]].elements();
+    const TensorInfo& tensor = graph[node.out[0]];
+    const size_t bytes = element_bytes(tensor.element) * tensor.elements();
     feeds.push_back({node.out[0], bytes, book(bytes)});
   }
   device_bytes = offset;
@@ -84,9 +78,9 @@ void DeviceSession::bind(std::span<uint8_t* const> data, uint8_t* arena) {
   arena_ = arena;
 }
 
-void DeviceSession::set_filler(Filler filler) {
+void DeviceSession::set_resident(TensorId source, const void* data) {
   recordings_.clear();
-  filler_ = std::move(filler);
+  feeds_[at(source)] = data;
 }
 
 void DeviceSession::set_found_inf(std::unique_ptr<Task> check_found_inf) {
@@ -107,17 +101,10 @@ bool DeviceSession::has_place_for_check(const Plan& plan) {
   });
 }
 
-void DeviceSession::set_examples(uint32_t epoch, std::span<const uint32_t> examples) {
-  if (examples.size() > layout_.most_examples) throw std::logic_error("more examples than the plan is for");
-  uint8_t* to = staging_ + layout_.examples;
-  std::memcpy(to, &epoch, sizeof epoch);
-  std::memcpy(to + sizeof epoch, examples.data(), examples.size_bytes());
-}
-
 void DeviceSession::run(const Sequence& sequence, const StepState& state,
                         std::span<const void* const> feeds) {
   std::memcpy(staging_ + layout_.state, &state, sizeof state);
-  if (sequence.first == Phase::forward && !sequence.filled) {
+  if (sequence.first == Phase::forward) {
     for (const Copied& feed : layout_.feeds) {
       const void* from = feeds[at(feed.id)];
       if (from == nullptr)
@@ -135,12 +122,9 @@ void DeviceSession::run(const Sequence& sequence, const StepState& state,
 }
 
 void DeviceSession::copy_in(const Sequence& sequence, Stream stream) {
-  const bool forward = sequence.first == Phase::forward;
-  const size_t from = forward && sequence.filled ? layout_.examples : layout_.state;
+  const size_t from = layout_.state;
   device_.copy_async(block_.data() + from, staging_ + from, layout_.stats - from, stream);
-  if (forward && sequence.filled) {
-    filler_(stream, feed_of(Element::real), feed_of(Element::int32), block_.data() + layout_.examples);
-  } else if (forward) {
+  if (sequence.first == Phase::forward) {
     for (const Copied& feed : layout_.feeds)
       device_.copy_async(block_.data() + feed.offset, staging_ + feed.offset, feed.bytes, stream);
   }
@@ -245,13 +229,6 @@ void DeviceSession::copy_results(bool early, Stream stream) {
     if (is_early == early)
       device_.copy_async(staging_ + result.offset, data_[at(result.id)], result.bytes, stream);
   }
-}
-
-uint8_t* DeviceSession::feed_of(Element element) const {
-  for (const Copied& feed : layout_.feeds) {
-    if (plan_.graph()[feed.id].element == element) return block_.data() + feed.offset;
-  }
-  return nullptr;
 }
 
 std::span<EncodeStats> DeviceSession::stats() const {

@@ -6,7 +6,6 @@
 
 #include <compare>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -17,10 +16,6 @@
 #include "ulp/tensor/memory.h"
 
 namespace ulp {
-
-// Fills the feeds on the device, in the stream. `examples` are the epoch and then the numbers of
-// the examples, each a uint32, in device memory.
-using Filler = std::function<void(Stream stream, uint8_t* images, uint8_t* labels, const uint8_t* examples)>;
 
 class DeviceSession {
  public:
@@ -37,8 +32,9 @@ class DeviceSession {
 
   // Addresses of tensors, by tensor. Discards all recordings.
   void bind(std::span<uint8_t* const> data, uint8_t* arena);
-  // What makes feeds on the device if they are not copied. Discards all recordings.
-  void set_filler(Filler filler);
+  // Data in device memory that a node makes batches from (ulp/graph/ops/batch.h): it is fed where
+  // it lies. Discards all recordings.
+  void set_resident(TensorId source, const void* data);
   // What decides on the device whether a step counts; null: nothing.
   void set_found_inf(std::unique_ptr<Task> check_found_inf);
   // Whether all steps that make gradients come before all that use them. Not so if updates run
@@ -52,15 +48,11 @@ class DeviceSession {
     Phase first = Phase::forward, last = Phase::update;
     bool clears = false;  // clears the range events first
     bool checks_inf = false;
-    bool filled = false;  // feeds are made on the device
     auto operator<=>(const Sequence&) const = default;
   };
-  // Feeds by tensor: what sources read if the sequence has a forward phase and is not filled.
+  // Feeds by tensor: what sources read if the sequence has a forward phase.
   // Blocks until done.
   void run(const Sequence& sequence, const StepState& state, std::span<const void* const> feeds);
-
-  // The examples of the filler's next run.
-  void set_examples(uint32_t epoch, std::span<const uint32_t> examples);
 
   // As of the last run. If that run had steps on both sides of an overflow check, range events are
   // those of the check.
@@ -79,8 +71,7 @@ class DeviceSession {
   // Offsets in the block and in its mirror. Results are in the mirror only.
   struct Layout {
     explicit Layout(const Plan& plan);
-    size_t most_examples = 0;
-    size_t examples = 0, state = 0, stats = 0, update_stats = 0, updates = 0, end = 0;
+    size_t state = 0, stats = 0, update_stats = 0, updates = 0, end = 0;
     std::vector<Copied> feeds;
     size_t device_bytes = 0;
     std::vector<Copied> results;
@@ -91,7 +82,6 @@ class DeviceSession {
   void copy_in(const Sequence& sequence, Stream stream);
   void copy_out(size_t from, size_t to, Stream stream);
   void copy_results(bool early, Stream stream);
-  uint8_t* feed_of(Element element) const;
 
   const Plan& plan_;
   Memory& memory_;
@@ -100,10 +90,9 @@ class DeviceSession {
   Block block_;
   uint8_t* staging_ = nullptr;
   std::vector<uint8_t*> data_;
-  std::vector<const void*> feeds_;  // in the block
+  std::vector<const void*> feeds_;  // in the block, or where resident data lies
   uint8_t* arena_ = nullptr;
   PlanClock* clock_ = nullptr;
-  Filler filler_;
   std::unique_ptr<Task> found_inf_;
   std::map<Sequence, std::unique_ptr<Recording>> recordings_;
 };

@@ -48,7 +48,6 @@ void Executor::bind(const State& state, uint8_t* arena) {
     stats_ = session_->stats();
     update_stats_ = session_->update_stats();
     updates_ = session_->updates();
-    session_->set_filler(filler_);
     session_->time_plan(clock_);
     make_found_inf();
   }
@@ -57,24 +56,16 @@ void Executor::bind(const State& state, uint8_t* arena) {
 
 void Executor::feed(TensorId source, const void* values) {
   feeds_[static_cast<size_t>(source.index)] = values;
-  filled_ = false;
+}
+
+void Executor::feed_resident(TensorId source, const void* data) {
+  feed(source, data);
+  if (!device_.on_host()) session().set_resident(source, data);
 }
 
 DeviceSession& Executor::session() const {
   if (session_ == nullptr) throw std::logic_error("there is no device, or nothing is bound to it");
   return *session_;
-}
-
-void Executor::set_filler(Filler filler) {
-  filler_ = std::move(filler);
-  filled_ = false;
-  if (session_ != nullptr) session_->set_filler(filler_);
-}
-
-void Executor::feed_examples(uint32_t epoch, std::span<const uint32_t> examples) {
-  if (filler_ == nullptr) throw std::logic_error("nothing makes feeds of examples");
-  session().set_examples(epoch, examples);
-  filled_ = true;
 }
 
 void Executor::clear_stats() {
@@ -136,7 +127,7 @@ bool Executor::skipped() const { return session().skipped(); }
 
 void Executor::run_on_device(const StepState& state, Phase first, Phase last, bool checks_inf) {
   fetched_.clear();
-  session().run({first, last, clears_, checks_inf, filled_}, state, feeds_);
+  session().run({first, last, clears_, checks_inf}, state, feeds_);
   clears_ = false;
 }
 

@@ -26,12 +26,10 @@ class Executor {
   // Where tensors are: state by name, the rest in an arena of plan.step_bytes(). On a device other
   // than the host the state's memory must outlive the executor.
   void bind(const State& state, uint8_t* arena);
-  // What a source reads in the next run: fp32 or int32.
+  // What a source reads in the next run: fp32, int32 or bytes.
   void feed(TensorId source, const void* values);
-  // For feeds that are made on the device instead of copied: how, from bind on, and from which
-  // examples in the next run. A run that was fed in between ignores the filler. Not on the host.
-  void set_filler(Filler filler);
-  void feed_examples(uint32_t epoch, std::span<const uint32_t> examples);
+  // Data in the memory of the backend that a node makes batches from, in all runs after bind.
+  void feed_resident(TensorId source, const void* data);
 
   // All phases, or those up to backward. Range events start from zero.
   void run(const StepState& state, bool update);
@@ -82,9 +80,7 @@ class Executor {
   // For a device other than the host.
   TensorId sums_;
   bool checked_ = false;
-  bool filled_ = false;  // the next run makes its feeds
   bool clears_ = false;  // it clears the range events there
-  Filler filler_;
   std::unique_ptr<DeviceSession> session_;
   mutable std::map<int32_t, std::vector<float>> fetched_;  // results since the last run
 };

@@ -1,35 +1,21 @@
 #include "ulp/session/engine.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <numeric>
 #include <stdexcept>
 
 #include "ulp/backend/update.h"
 #include "ulp/base/error.h"
 #include "ulp/graph/gradients.h"
+#include "ulp/graph/ops/batch.h"
 #include "ulp/graph/ops/update.h"
 #include "ulp/precision/policy.h"
-#include "ulp/precision/sensitivities.h"
 #include "ulp/runtime/registry.h"
 
 namespace ulp {
 namespace {
-
-// A graph does not know its model, so the policy itself can only count groups.
-void check_sensitivity_file(const ModelRequest& model, const std::string& policy) {
-  const std::string file = sensitivity_file(policy);
-  if (file.empty()) return;
-  const Sensitivities measured = load_sensitivities(file);
-  const std::string input =
-      fmt::format("{}x{}x{}", model.image.channels, model.image.height, model.image.width);
-  if (measured.model.empty()) return;
-  if (measured.model == model.name && measured.width == model.width && measured.input == input &&
-      measured.classes == model.classes)
-    return;
-  fail("precision",
-       "sensitivity file '{}' is of {} at width {} ({}, {} classes), this is {} at width {} ({}, {} classes)",
-       file, measured.model, measured.width, measured.input, measured.classes, model.name, model.width, input,
-       model.classes);
-}
 
 void widen(const Graph& graph, std::vector<TensorFormat>& formats) {
   for (size_t i = 0; i < formats.size(); ++i) {
@@ -53,20 +39,34 @@ Engine::Engine(const EngineOptions& options)
       memory_(std::make_unique<Memory>(device_of(backend_))),
       state_(std::make_unique<State>(*memory_)) {
   options.optimizer.check();
-  if (options.model.batch < 1) fail("train", "the batch must be positive, got {}", options.model.batch);
-  if (options.micro_batches < 1 || options.model.batch % options.micro_batches != 0) {
-    fail("train", "{} micro-batches do not divide a batch of {}", options.micro_batches, options.model.batch);
+  const int64_t examples = options.batch.examples;
+  if (examples < 1) fail("train", "the batch must be positive, got {}", examples);
+  if (options.micro_batches < 1 || examples % options.micro_batches != 0) {
+    fail("train", "{} micro-batches do not divide a batch of {}", options.micro_batches, examples);
   }
   // The papers' groups are those of the whole batch, so it alone decides the assignment.
-  ClassifierGraph whole = build_classifier(options.model, Mode::training);
-  differentiate(whole.graph, whole.loss);
+  BuiltNetwork whole = build(options.batch, Mode::training);
+  differentiate(whole.graph, whole.network.loss, 1, whole.network.weights);
   counted_ = counted_tensors(whole.graph);
   parameters_ = choose_parameters(whole.graph, options.optimizer, options.precision.updates);
   first_assignment_ = assignment_ = choose_assignment(whole.graph);
   settle_assigned(parameters_, options.precision.updates, assignment_);
   check_stored(parameters_, options.precision.updates, assignment_);
   waiting_ = waiting_for(assignment_);
-  plan_training(options.model.batch);
+  plan_training(options.batch);
+}
+
+BuiltNetwork Engine::build(const BatchShape& shape, Mode mode) const {
+  BuiltNetwork made = build_network(options_.build, shape, mode);
+  const uint64_t fingerprint = graph_fingerprint(made.graph);
+  const auto [entry, fresh] = fingerprints_.try_emplace({shape, mode}, fingerprint);
+  if (!fresh && entry->second != fingerprint) {
+    fail("session",
+         "the build function made two different graphs for one batch shape ({}): it must depend "
+         "on the shape and the mode alone",
+         batch_shape_text(shape));
+  }
+  return made;
 }
 
 Assignment Engine::choose_assignment(const Graph& whole) const {
@@ -80,7 +80,6 @@ Assignment Engine::choose_assignment(const Graph& whole) const {
     return peak_of(assignment);
   };
   options.sensitivities = options_.sensitivities;
-  check_sensitivity_file(options_.model, precision.policy);
   Assignment chosen = parse_policy(precision.policy, options)->assign(whole);
   apply_overrides(precision.overrides, counted_, precision.candidates, chosen);
   return chosen;
@@ -102,14 +101,13 @@ Engine::Waiting Engine::waiting_for(const Assignment& assignment) const {
 }
 
 PeakUse Engine::peak_of(const Assignment& assignment) const {
-  const int64_t piece = options_.model.batch / options_.micro_batches;
-  const std::unique_ptr<Program> program = make_program(piece, Use::training, assignment);
+  const std::unique_ptr<Program> program = make_program(piece(), Use::training, assignment);
   const Plan& plan = *program->plan;
   PeakUse use;
   use.bytes = plan.peak_bytes() + Executor::device_bytes(plan) +
               (waiting_for(assignment).snapshot ? Snapshot::bytes(plan) : 0);
   for (const CountedTensor& tensor : counted_) {
-    const TensorId id = program->graph.graph.find(tensor.name);
+    const TensorId id = program->graph().find(tensor.name);
     if (!id) continue;
     const TensorPlace& place = plan.place(id);
     const bool there = place.first <= plan.peak_step() && place.last >= plan.peak_step();
@@ -118,16 +116,16 @@ PeakUse Engine::peak_of(const Assignment& assignment) const {
   return use;
 }
 
-std::unique_ptr<Engine::Program> Engine::make_program(int64_t examples, Use use,
+std::unique_ptr<Engine::Program> Engine::make_program(const BatchShape& shape, Use use,
                                                       const Assignment& assignment) const {
   auto program = std::make_unique<Program>();
-  ModelRequest request = options_.model;
-  request.batch = examples;
   const bool training = use == Use::training;
-  program->graph = build_classifier(request, training ? Mode::training : Mode::inference);
-  Graph& graph = program->graph.graph;
+  program->shape = shape;
+  program->net = build(shape, training ? Mode::training : Mode::inference);
+  Graph& graph = program->net.graph;
+  const Network& network = program->net.network;
   if (training) {
-    differentiate(graph, program->graph.loss, static_cast<int>(options_.micro_batches));
+    differentiate(graph, network.loss, static_cast<int>(options_.micro_batches), network.weights);
     add_updates(graph,
                 [&](TensorId weight) { return update_spec(parameters_.at(graph[weight].name).update); },
                 {.max_norm = options_.clip_norm, .twice = waiting_for(assignment).twice});
@@ -139,11 +137,16 @@ std::unique_ptr<Engine::Program> Engine::make_program(int64_t examples, Use use,
   plan.compute.arithmetic = options_.precision.updates.arithmetic;
   if (use == Use::evaluation_fp32) plan.compute.accumulator.reset();
   // Usually the last batch of an epoch.
-  plan.compute.cold_shape = examples != options_.model.batch / options_.micro_batches;
+  plan.compute.cold_shape = shape != piece();
   plan.fused_backward = options_.fused_backward;
   plan.tight = options_.precision.policy.starts_with("peak:");
   plan.micro_batches = static_cast<int>(options_.micro_batches);
-  plan.results = {program->graph.sums};
+  plan.results = {network.loss_sum};
+  for (const TensorId id : network.outputs) {
+    if (training && graph[id].elements() * sizeof(float) > kSmallOutput) continue;
+    program->kept.push_back(id);
+    if (id != network.loss_sum) plan.results.push_back(id);
+  }
   if (options_.keep_gradients) {
     for (size_t i = 0; i < graph.tensor_count(); ++i) {
       if (graph.tensors()[i].kind == Kind::weight_grad) plan.results.push_back({static_cast<int32_t>(i)});
@@ -154,40 +157,68 @@ std::unique_ptr<Engine::Program> Engine::make_program(int64_t examples, Use use,
   if (use == Use::evaluation_fp32) widen(graph, formats);
   program->plan = std::make_unique<Plan>(graph, std::move(formats), plan);
   program->executor = std::make_unique<Executor>(*program->plan);
-  if (training) program->executor->check_overflow_of(program->graph.sums);
+  if (training) program->executor->check_overflow_of(network.loss_sum);
+  match_names(*program, training);
   return program;
 }
 
-void Engine::add_program(Programs& programs, int64_t examples, Use use, const Assignment& assignment) const {
-  if (examples > 0 && !programs.contains(examples)) {
-    programs.emplace(examples, make_program(examples, use, assignment));
+// Names join graphs. What another shape has beside the largest one would have no format, and what
+// evaluation has beside training no values.
+void Engine::match_names(Program& program, bool training) const {
+  const auto main = training_.find(piece());
+  if (main == training_.end()) {  // this is the largest
+    program.slots.resize(program.graph().tensor_count());
+    std::iota(program.slots.begin(), program.slots.end(), 0);
+    return;
+  }
+  const Graph& largest = main->second->graph();
+  for (const TensorInfo& tensor : program.graph().tensors()) {
+    const TensorId slot = largest.find(tensor.name);
+    const bool matters = tensor.kind == Kind::activation || is_state(tensor.kind);
+    if (!slot && (training || matters)) {
+      fail("session",
+           "'{}' exists {} for a batch of {} only, not in training at the largest shape ({}): graphs of all "
+           "shapes and modes must have the same tensors",
+           tensor.name, training ? "in training" : "in evaluation", batch_shape_text(program.shape),
+           batch_shape_text(piece()));
+    }
+    program.slots.push_back(slot.index);
   }
 }
 
-void Engine::plan_training(int64_t examples) {
-  const int64_t piece = options_.model.batch / options_.micro_batches;
-  for (const int64_t size : {std::min(piece, examples), examples % piece}) {
-    add_program(training_, size, Use::training, assignment_);
+void Engine::add_program(Programs& programs, const BatchShape& shape, Use use,
+                         const Assignment& assignment) const {
+  if (shape.examples > 0 && !programs.contains(shape)) {
+    programs.emplace(shape, make_program(shape, use, assignment));
   }
 }
 
-void Engine::plan_evaluation(int64_t examples) {
-  add_program(evaluation_, examples, Use::evaluation, assignment_);
-  if (!computes_in_fp32()) plan_evaluation_fp32(examples);
+void Engine::plan_training(const BatchShape& shape) {
+  if (shape.examples < 1) fail("train", "a batch must have an example, got {}", shape.examples);
+  const int64_t most = piece().examples;
+  for (const int64_t count : {std::min(most, shape.examples), shape.examples % most}) {
+    add_program(training_, shape.of(count), Use::training, assignment_);
+  }
 }
 
-void Engine::plan_evaluation_fp32(int64_t examples) {
+void Engine::plan_evaluation(const BatchShape& shape) {
+  add_program(evaluation_, shape, Use::evaluation, assignment_);
+  if (!computes_in_fp32()) plan_evaluation_fp32(shape);
+}
+
+void Engine::plan_evaluation_fp32(const BatchShape& shape) {
   size_t most = 0;
   for (const auto& [size, program] : training_) most = std::max(most, program->plan->step_bytes());
-  for (int64_t piece = examples;; piece = (piece + 1) / 2) {
-    const bool had = evaluation_fp32_.contains(piece);
-    add_program(evaluation_fp32_, piece, Use::evaluation_fp32, assignment_);
-    if (piece == 1 || evaluation_fp32_.at(piece)->plan->step_bytes() <= most) {
-      add_program(evaluation_fp32_, examples % piece, Use::evaluation_fp32, assignment_);
-      pieces_[examples] = piece;
+  for (int64_t count = shape.examples;; count = (count + 1) / 2) {
+    const BatchShape part = shape.of(count);
+    const bool had = evaluation_fp32_.contains(part);
+    add_program(evaluation_fp32_, part, Use::evaluation_fp32, assignment_);
+    if (count == 1 || evaluation_fp32_.at(part)->plan->step_bytes() <= most) {
+      add_program(evaluation_fp32_, shape.of(shape.examples % count), Use::evaluation_fp32, assignment_);
+      pieces_[shape] = count;
       return;
     }
-    if (!had) evaluation_fp32_.erase(piece);
+    if (!had) evaluation_fp32_.erase(part);
   }
 }
 
@@ -200,7 +231,7 @@ bool Engine::computes_in_fp32() const {
 size_t Engine::arena_bytes() const {
   size_t bytes = 0;
   for (const auto* programs : {&training_, &evaluation_, &evaluation_fp32_}) {
-    for (const auto& [examples, program] : *programs) bytes = std::max(bytes, program->plan->step_bytes());
+    for (const auto& [shape, program] : *programs) bytes = std::max(bytes, program->plan->step_bytes());
   }
   return bytes;
 }
@@ -208,24 +239,38 @@ size_t Engine::arena_bytes() const {
 size_t Engine::device_bytes() const {
   size_t bytes = 0;
   for (const auto* programs : {&training_, &evaluation_, &evaluation_fp32_}) {
-    for (const auto& [examples, program] : *programs) bytes += Executor::device_bytes(*program->plan);
+    for (const auto& [shape, program] : *programs) bytes += Executor::device_bytes(*program->plan);
   }
   return bytes;
 }
 
 void Engine::bind() {
   for (auto* programs : {&training_, &evaluation_, &evaluation_fp32_}) {
-    const Part part = programs == &training_ ? Part::train : Part::test;
-    for (auto& [examples, program] : *programs) {
+    const Mode mode = programs == &training_ ? Mode::training : Mode::inference;
+    for (auto& [shape, program] : *programs) {
       program->executor->bind(*state_, arena_.data());
-      if (resident_) program->executor->set_filler(resident_->filler(part, examples));
+      for (const TensorId id : program->net.resident) {
+        const std::string& node = program->graph()[program->graph()[id].producer].name;
+        const auto found = std::find_if(resident_.begin(), resident_.end(), [&](const Resident& array) {
+          return array.mode == mode && array.node == node;
+        });
+        if (found == resident_.end())
+          fail("session", "'{}' reads resident data, and none is kept for it", node);
+        const size_t needed =
+            resident_bytes(program->graph(), program->graph()[program->graph()[id].producer]);
+        if (found->bytes != needed)
+          fail("session", "{} bytes are kept for '{}', which reads {}", found->bytes, node, needed);
+        program->executor->feed_resident(id, found->block.data());
+      }
     }
   }
 }
 
-void Engine::keep_resident(const ImageSet& set, const LoaderOptions& train, const LoaderOptions& test) {
-  resident_ = std::make_unique<ResidentSet>(*memory_, backend_, set, train, test);
-  resident_bytes_ = ResidentSet::bytes(set);
+void Engine::keep_resident(Mode mode, std::string node, std::span<const uint8_t> bytes) {
+  Block block = memory_->allocate(bytes.size());
+  memory_->device().upload(block.data(), bytes.data(), bytes.size());
+  resident_bytes_ += aligned_bytes(bytes.size());
+  resident_.push_back({mode, std::move(node), bytes.size(), std::move(block)});
 }
 
 void Engine::allocate() {
@@ -238,7 +283,7 @@ void Engine::allocate() {
          static_cast<double>(needed) / (1 << 20), static_cast<double>(free) / (1 << 20));
   }
   for (auto* programs : {&training_, &evaluation_, &evaluation_fp32_}) {
-    for (auto& [examples, program] : *programs) state_->add(*program->plan, options_.seed);
+    for (auto& [shape, program] : *programs) state_->add(*program->plan, options_.seed);
   }
   if (keeps_snapshot()) snapshot_ = std::make_unique<Snapshot>(*memory_, *state_, training_plan());
   arena_ = memory_->allocate(arena_bytes());
@@ -253,14 +298,13 @@ bool Engine::weights_follow() const {
 void Engine::set_assignment(Assignment assignment) {
   // All new plans first: if one cannot be made, nothing has changed.
   Programs training, evaluation, evaluation_fp32;
-  for (const auto& [examples, program] : training_)
-    add_program(training, examples, Use::training, assignment);
-  for (const auto& [examples, program] : evaluation_)
-    add_program(evaluation, examples, Use::evaluation, assignment);
+  for (const auto& [shape, program] : training_) add_program(training, shape, Use::training, assignment);
+  for (const auto& [shape, program] : evaluation_)
+    add_program(evaluation, shape, Use::evaluation, assignment);
   // Plans in fp32 differ only if weights are stored differently.
   const bool follow = weights_follow();
-  for (const auto& [examples, program] : evaluation_fp32_) {
-    if (follow) add_program(evaluation_fp32, examples, Use::evaluation_fp32, assignment);
+  for (const auto& [shape, program] : evaluation_fp32_) {
+    if (follow) add_program(evaluation_fp32, shape, Use::evaluation_fp32, assignment);
   }
   earlier_peak_ = planned_peak_bytes();
   assignment_ = std::move(assignment);
@@ -284,13 +328,13 @@ void Engine::set_assignment(Assignment assignment) {
   bind();
 }
 
-const Plan& Engine::training_plan() const { return *training_.rbegin()->second->plan; }
+const Plan& Engine::training_plan() const { return *training_.at(piece())->plan; }
 
 PlanBytes Engine::planned_bytes() const {
   const Plan& training = training_plan();
   const Plan* most = &training;
   for (const auto* programs : {&training_, &evaluation_, &evaluation_fp32_}) {
-    for (const auto& [examples, program] : *programs) {
+    for (const auto& [shape, program] : *programs) {
       if (program->plan->step_bytes() > most->step_bytes()) most = program->plan.get();
     }
   }
@@ -322,30 +366,90 @@ size_t Engine::planned_peak_bytes() const {
                                      device_bytes() + resident_bytes_);
 }
 
-Examples32 examples_of(const Batch& batch) {
-  return {batch.images, batch.labels, batch.epoch, batch.examples};
+Engine::Program& Engine::find_program(const Programs& programs, const BatchShape& shape,
+                                      std::string_view what) {
+  const auto found = programs.find(shape);
+  if (found != programs.end()) return *found->second;
+  std::vector<std::string> known;
+  for (const auto& [planned, program] : programs)
+    known.push_back(fmt::format("({})", batch_shape_text(planned)));
+  fail("session", "{} is not planned for a batch of ({}): planned are {}", what, batch_shape_text(shape),
+       fmt::join(known, ", "));
 }
 
-void Engine::feed(Program& program, const Examples32& examples, size_t first) {
-  if (examples.images.empty()) {
-    const auto count = static_cast<size_t>(program.graph.graph[program.graph.labels].elements());
-    program.executor->feed_examples(examples.epoch, examples.numbers.subspan(first, count));
-    return;
+// What lies before the first example of this program belongs to micro-batches before it.
+void Engine::feed(Program& program, const FeedBatch& batch, int64_t first) {
+  const Graph& graph = program.graph();
+  check_feeds(program.net, batch);
+  const auto count = static_cast<size_t>(program.shape.examples),
+             total = static_cast<size_t>(batch.shape.examples);
+  for (const TensorId id : program.net.sources) {
+    const TensorInfo& tensor = graph[id];
+    const std::string& name = graph[tensor.producer].name;
+    const Feed& fed = *batch.find(name);
+    const bool per_example = tensor.elements() % count == 0;
+    if (!per_example && count != total) {
+      fail("session", "'{}' has {} elements for {} examples, so it cannot be cut into micro-batches", name,
+           tensor.elements(), count);
+    }
+    const size_t each = tensor.elements() / count, wanted = per_example ? each * total : tensor.elements();
+    if (fed.elements != wanted) {
+      fail("session", "'{}' is fed {} elements, and a batch of ({}) takes {} ({} for {} examples)", name,
+           fed.elements, batch_shape_text(batch.shape), wanted, shape_text(tensor.shape), count);
+    }
+    program.executor->feed(id, static_cast<const uint8_t*>(fed.values) +
+                                   static_cast<size_t>(first) * each * element_bytes(tensor.element));
   }
-  const size_t image = examples.images.size() / examples.labels.size();
-  program.executor->feed(program.graph.input, examples.images.data() + first * image);
-  program.executor->feed(program.graph.labels, examples.labels.data() + first);
+  // A device could not say that a number is none.
+  for (const TensorId id : program.net.resident) {
+    const Node& node = graph[graph[id].producer];
+    const Node& numbers = graph[graph[node.in[0]].producer];
+    const Feed* fed = batch.find(numbers.name);
+    if (fed == nullptr || fed->element != Element::int32) continue;
+    const int64_t rows = node.attrs.integer("rows");
+    for (size_t i = 0; i < fed->elements; ++i) {
+      const int32_t number = static_cast<const int32_t*>(fed->values)[i];
+      if (number < 0 || number >= rows)
+        fail("session", "'{}' holds {} examples, there is no number {}", node.name, rows, number);
+    }
+  }
 }
 
-BatchResult Engine::run(Program& program, const StepState& step, const Course& course) {
+double Engine::weight_of(const Program& program, const FeedBatch& batch) {
+  const Graph& graph = program.graph();
+  const Network& network = program.net.network;
+  if (!network.weights) {
+    return static_cast<double>(graph[network.loss].elements() / static_cast<size_t>(program.shape.examples)) *
+           static_cast<double>(batch.shape.examples);
+  }
+  const std::string& name = graph[graph[network.weights].producer].name;
+  const Feed* fed = batch.find(name);
+  if (fed == nullptr || fed->element != Element::real)
+    fail("session", "nothing is fed to '{}', the weights of the loss", name);
+  double sum = 0;
+  for (size_t i = 0; i < fed->elements; ++i) sum += static_cast<const float*>(fed->values)[i];
+  if (!(sum > 0)) fail("session", "the weights of the loss, '{}', add up to {}", name, sum);
+  return sum;
+}
+
+double Engine::run(Program& program, const StepState& step, const Course& course, int64_t first,
+                   const OutputReader& read) {
   program.executor->clear_stats();
   if (course.checks_inf) {
     program.executor->run_checked(step);
   } else {
     program.executor->run(step, Phase::forward, course.last);
   }
-  const std::span<const float> sums = program.executor->result(program.graph.sums);
-  return {sums[0], static_cast<uint64_t>(sums[1]), false};
+  if (read) {
+    const Executor& executor = *program.executor;
+    const Plan& plan = *program.plan;
+    read(Outputs(program.net, program.kept, first, program.shape.examples, [&](TensorId id) {
+      if (!is_fp32(plan.formats()[static_cast<size_t>(id.index)].storage)) return executor.values(id);
+      const std::span<const float> values = executor.result(id);
+      return std::vector<float>(values.begin(), values.end());
+    }));
+  }
+  return program.executor->result(program.net.network.loss_sum)[0];
 }
 
 // On a device a step is a single launch if the host need not be asked between gradients and
@@ -359,48 +463,46 @@ Engine::Course Engine::course_of(const Program& program, bool asked, Known known
   return {Phase::finish};
 }
 
-BatchResult Engine::train(const StepState& step, const Examples32& examples, const Verdict& verdict,
-                          Known known) {
-  const size_t total = examples.labels.size();
-  const auto piece = static_cast<size_t>(options_.model.batch / options_.micro_batches);
-  const size_t whole = std::min(piece, total);
+StepResult Engine::train(const StepState& step, const FeedBatch& batch, const Verdict& verdict, Known known,
+                         const OutputReader& read) {
+  const int64_t total = batch.shape.examples, whole = std::min(piece().examples, total);
   // With fused backward and no check to wait for, updates run among the rest of the step.
   const bool at_once = options_.fused_backward && !makes_gradients_twice();
-  BatchResult result;
+  StepResult result;
   StepState state = step;
   state.skip = 0;
+  state.epoch = batch.epoch;
   next_step_ = step.step + 1;
-  // Graphs of all batch sizes number their tensors alike.
   stats_.assign(graph().tensor_count(), {});
   elements_.assign(graph().tensor_count(), 0);
   updates_.assign(graph().tensor_count(), {});
-  for (size_t first = 0; first < total; first += whole, ++state.micro_batch) {
-    const size_t count = std::min(whole, total - first);
-    Program& program = *training_.at(static_cast<int64_t>(count));
+  for (int64_t first = 0; first < total; first += whole, ++state.micro_batch) {
+    const int64_t count = std::min(whole, total - first);
+    Program& program = find_program(training_, batch.shape.of(count), "training");
     const bool last = first + count == total;
-    // The graph divides by its own examples times the micro-batches; the mean must be over the
-    // actual examples.
-    const double share =
-        static_cast<double>(count) * static_cast<double>(options_.micro_batches) / static_cast<double>(total);
+    feed(program, batch, first);
+    if (first == 0) result.weight = weight_of(program, batch);
+    // The graph divides by its own terms times the micro-batches; the mean must be over the weight
+    // of the whole step.
+    const double terms = static_cast<double>(program.graph()[program.net.network.loss].elements());
+    const double share = terms * static_cast<double>(options_.micro_batches) / result.weight;
     state.loss_scale = static_cast<float>(step.loss_scale * share);
     if (last && snapshot_) snapshot_->take();
     const bool asked = verdict && (!at_once || snapshot_);
     const Course course = last ? course_of(program, asked, known) : Course{Phase::backward};
-    feed(program, examples, first);
-    const BatchResult part = run(program, state, course);
-    result.loss += part.loss;
-    result.correct += part.correct;
-    for (size_t i = 0; i < stats_.size(); ++i) {
-      const TensorInfo& tensor = program.graph.graph.tensors()[i];
+    result.loss += run(program, state, course, first, read);
+    for (size_t i = 0; i < program.slots.size(); ++i) {
+      const TensorInfo& tensor = program.graph().tensors()[i];
+      const auto slot = static_cast<size_t>(program.slots[i]);
       const EncodeStats& reported = program.executor->stats()[i];
       // A weight is rounded for each micro-batch, in the same way, and its gradient once per step.
       const bool once = tensor.kind == Kind::weight || tensor.kind == Kind::weight_grad;
-      if (tensor.kind != Kind::weight || first == 0) stats_[i].merge(reported);
-      elements_[i] = tensor.elements() + (once ? 0 : elements_[i]);
+      if (tensor.kind != Kind::weight || first == 0) stats_[slot].merge(reported);
+      elements_[slot] = tensor.elements() + (once ? 0 : elements_[slot]);
     }
     last_run_ = &program;
     if (!last) continue;
-    result.updated = !asked || verdict(result.loss, program.graph.graph, stats_);
+    result.updated = !asked || verdict(result.loss, graph(), stats_);
     if (course.whole) {
       if (result.updated != !(course.checks_inf && program.executor->skipped()))
         throw std::logic_error("the verdict on a step is not what was known of it");
@@ -418,14 +520,15 @@ BatchResult Engine::train(const StepState& step, const Examples32& examples, con
 // the first step by its initialisation. Of the two, the one that overflowed more counts, since
 // shares refer to one write. An update that was undone wrote nothing.
 void Engine::merge_updates(const Program& program, bool first_step, bool updated) {
-  if (updated) updates_.assign(program.executor->updates().begin(), program.executor->updates().end());
-  for (size_t i = 0; i < stats_.size(); ++i) {
-    const TensorInfo& tensor = program.graph.graph.tensors()[i];
+  for (size_t i = 0; i < program.slots.size(); ++i) {
+    const TensorInfo& tensor = program.graph().tensors()[i];
+    const auto slot = static_cast<size_t>(program.slots[i]);
+    if (updated) updates_[slot] = program.executor->updates()[i];
     if (tensor.kind != Kind::weight || !read_as_stored(program.plan->formats()[i])) continue;
     const EncodeStats written = updated ? program.executor->update_stats()[i] : EncodeStats{};
     const EncodeStats initial = first_step ? state_->find(tensor.name).initial : EncodeStats{};
-    stats_[i] = initial.overflow > written.overflow || !updated ? initial : written;
-    stats_[i].amax = std::max(written.amax, initial.amax);
+    stats_[slot] = initial.overflow > written.overflow || !updated ? initial : written;
+    stats_[slot].amax = std::max(written.amax, initial.amax);
   }
 }
 
@@ -433,33 +536,32 @@ std::vector<float> Engine::gradient(const std::string& weight) const {
   if (last_run_ == nullptr || !options_.keep_gradients) {
     throw std::logic_error("no gradients are kept, or there was no step");
   }
-  const Graph& graph = last_run_->graph.graph;
+  const Graph& graph = last_run_->graph();
   const TensorId id = graph[graph.find(weight)].grad;
   return last_run_->executor->values(id);
 }
 
 void Engine::time_plan(PlanClock* clock) {
-  for (auto& [examples, program] : training_) program->executor->time_plan(clock);
+  for (auto& [shape, program] : training_) program->executor->time_plan(clock);
 }
 
-BatchResult Engine::evaluate(const StepState& step, const Examples32& examples) {
-  Program& program = *evaluation_.at(static_cast<int64_t>(examples.labels.size()));
-  feed(program, examples, 0);
-  return run(program, step, {});
+StepResult Engine::evaluate(const StepState& step, const FeedBatch& batch, const OutputReader& read) {
+  Program& program = find_program(evaluation_, batch.shape, "evaluation");
+  feed(program, batch, 0);
+  return {run(program, step, {}, 0, read), weight_of(program, batch), false};
 }
 
-BatchResult Engine::evaluate_fp32(const StepState& step, const Examples32& examples) {
-  if (computes_in_fp32()) return evaluate(step, examples);
-  const size_t total = examples.labels.size();
-  const auto piece = static_cast<size_t>(pieces_.at(static_cast<int64_t>(total)));
-  BatchResult result;
-  for (size_t first = 0; first < total; first += piece) {
-    const size_t count = std::min(piece, total - first);
-    Program& program = *evaluation_fp32_.at(static_cast<int64_t>(count));
-    feed(program, examples, first);
-    const BatchResult part = run(program, step, {});
-    result.loss += part.loss;
-    result.correct += part.correct;
+StepResult Engine::evaluate_fp32(const StepState& step, const FeedBatch& batch, const OutputReader& read) {
+  if (computes_in_fp32()) return evaluate(step, batch, read);
+  const auto planned = pieces_.find(batch.shape);
+  const int64_t total = batch.shape.examples, whole = planned == pieces_.end() ? total : planned->second;
+  StepResult result;
+  for (int64_t first = 0; first < total; first += whole) {
+    const int64_t count = std::min(whole, total - first);
+    Program& program = find_program(evaluation_fp32_, batch.shape.of(count), "evaluation in fp32");
+    feed(program, batch, first);
+    result.loss += run(program, step, {}, first, read);
+    if (first == 0) result.weight = weight_of(program, batch);
   }
   return result;
 }

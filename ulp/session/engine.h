@@ -1,5 +1,9 @@
-// A model with its memory: the plans for every batch size of a run, the state they share, and the
-// one arena they take turns in. Everything is planned and counted before the first step.
+// A network with its memory: the plans for every shape of a run, the state they share, and the one
+// arena they take turns in. Everything is planned and counted before the first step.
+//
+// Graphs of other shapes and modes share state, formats and range events by the names of tensors.
+// The shape of EngineOptions is the largest: it decides the assignment, and a tensor that only
+// another shape has is an Error.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +14,20 @@
 #include <string>
 
 #include "ulp/backend/kernel.h"
-#include "ulp/models/model.h"
 #include "ulp/optim/optimizer.h"
 #include "ulp/plan/plan.h"
 #include "ulp/precision/assignment.h"
 #include "ulp/precision/policy.h"
 #include "ulp/runtime/executor.h"
 #include "ulp/runtime/state.h"
+#include "ulp/session/network.h"
 #include "ulp/session/precision.h"
-#include "ulp/session/resident.h"
 
 namespace ulp {
 
 struct EngineOptions {
-  ModelRequest model;  // its batch is that of training
+  BuildFunction build;
+  BatchShape batch;  // of training: the largest
   OptimizerConfig optimizer;
   PrecisionOptions precision = {};
   std::string device = "cpu";  // see find_backend; reference has the plain loops
@@ -47,19 +51,12 @@ struct EngineOptions {
   std::function<std::vector<double>()> sensitivities = {};
 };
 
-// One batch as the loader makes it.
-struct Examples32 {
-  std::span<const float> images;    // (count, height, width, channels); none: keep_resident
-  std::span<const int32_t> labels;  // (count)
-  uint32_t epoch = 0;
-  std::span<const uint32_t> numbers = {};  // (count), of the examples in their set
-};
-Examples32 examples_of(const Batch& batch);
+struct StepResult {
+  double loss = 0;       // the sum of the terms, each times its weight
+  double weight = 0;     // the sum of the weights; without weights, how many terms there are
+  bool updated = false;  // the weights of the network have changed
 
-struct BatchResult {
-  double loss = 0;  // summed over the examples
-  uint64_t correct = 0;
-  bool updated = false;  // the weights have changed
+  double mean() const { return loss / weight; }
 };
 
 class Engine {
@@ -67,15 +64,14 @@ class Engine {
   // Throws an Error for incompatible options.
   explicit Engine(const EngineOptions& options);
 
-  // Plans for a number of examples; to be called for each that will occur, before allocate.
-  // Evaluation is planned in the engine's formats and in fp32; in fp32 in pieces, so that it takes
-  // no more memory than training.
-  void plan_training(int64_t examples);
-  void plan_evaluation(int64_t examples);
-  // Keeps a data set in device memory; batches without images are then made from it, those of
-  // training from its one part, those of evaluation from the other. Before allocate, and only if
-  // ResidentSet::possible.
-  void keep_resident(const ImageSet& set, const LoaderOptions& train, const LoaderOptions& test);
+  // Plans for a shape; to be called for each that will occur, before allocate. Evaluation is
+  // planned in the engine's formats and in fp32; in fp32 in pieces, so that it takes no more memory
+  // than training.
+  void plan_training(const BatchShape& shape);
+  void plan_evaluation(const BatchShape& shape);
+  // Copies an array into the backend's memory, where the node of that name reads it in graphs of
+  // that mode (ulp/graph/ops/batch.h). Before allocate.
+  void keep_resident(Mode mode, std::string node, std::span<const uint8_t> bytes);
   // Allocates the state and the arena.
   void allocate();
 
@@ -92,12 +88,12 @@ class Engine {
   // Of weights, with everything that is kept for them between steps.
   double bytes_per_parameter() const;
   const Memory& memory() const { return *memory_; }
-  const Plan& training_plan() const;  // of the full batch
+  const Plan& training_plan() const;  // of the largest shape
   State& state() { return *state_; }
   const Assignment& assignment() const { return assignment_; }
   // The policy's, before any change.
   const Assignment& first_assignment() const { return first_assignment_; }
-  const ModelRequest& model() const { return options_.model; }
+  const BatchShape& batch() const { return options_.batch; }
   // By weight: how it is updated and stored.
   const ParameterChoices& parameters() const { return parameters_; }
   // Whether some weights are stored in the format of their operand, and change with it.
@@ -105,13 +101,13 @@ class Engine {
   // Whether gradients are computed twice, and whether a snapshot is kept.
   bool makes_gradients_twice() const { return waiting_->twice; }
   bool keeps_snapshot() const { return waiting_->snapshot; }
-  // Of the tensors that the papers count, at the full batch: the fraction of elements stored low.
+  // Of the tensors that the papers count, at the largest shape: the fraction of elements stored
+  // low.
   double low_ratio() const { return ulp::low_ratio(counted_, assignment_); }
   std::span<const CountedTensor> counted() const { return counted_; }
 
   // Inspects a step's range events, by tensor of the training graph, when its gradients are
-  // complete, and returns whether the step counts. `loss` is that of the step, summed over its
-  // examples.
+  // complete, and returns whether the step counts. `loss` is the sum of the step's terms.
   using Verdict = std::function<bool(double loss, const Graph& graph, std::span<const EncodeStats> stats)>;
 
   // What is known of a verdict beforehand, so that a device can continue without asking the host.
@@ -121,12 +117,13 @@ class Engine {
     accepts_no_overflow,  // every step but those with gradients_overflowed (ulp/backend/found_inf.h)
   };
 
-  // One step: the gradient of the mean loss over the examples and, unless the verdict rejects it,
-  // the update with the scalars of `step`. With fused backward no verdict is asked for unless the
-  // options say that steps may be skipped. If a device decides by what is known of the verdict, the
-  // verdict is called afterwards; a different answer is a std::logic_error.
-  BatchResult train(const StepState& step, const Examples32& examples, const Verdict& verdict = {},
-                    Known known = Known::nothing);
+  // One step: the gradient of the mean loss and, unless the verdict rejects it, the update with the
+  // scalars of `step`. The outputs of each micro-batch are handed to `read`. With fused backward no
+  // verdict is asked for unless the options say that steps may be skipped. If a device decides by
+  // what is known of the verdict, the verdict is called afterwards; a different answer is a
+  // std::logic_error.
+  StepResult train(const StepState& step, const FeedBatch& batch, const Verdict& verdict = {},
+                   Known known = Known::nothing, const OutputReader& read = {});
   // Of the last step: what was reported, by tensor of the training graph, and how many elements
   // were written.
   const Graph& graph() const { return training_plan().graph(); }
@@ -141,26 +138,36 @@ class Engine {
   // Times the steps of training plans, until called with null or formats change: see profile.h.
   void time_plan(PlanClock* clock);
 
-  BatchResult evaluate(const StepState& step, const Examples32& examples);
+  StepResult evaluate(const StepState& step, const FeedBatch& batch, const OutputReader& read = {});
   // With all tensors in fp32, except the weights as they are stored.
-  BatchResult evaluate_fp32(const StepState& step, const Examples32& examples);
+  StepResult evaluate_fp32(const StepState& step, const FeedBatch& batch, const OutputReader& read = {});
   // Whether that would be the same.
   bool computes_in_fp32() const;
 
  private:
-  // A graph of one batch size, its plan, and its executor.
+  // A graph of one shape, its plan, and its executor.
   struct Program {
-    ClassifierGraph graph;
+    BatchShape shape;
+    BuiltNetwork net;
+    std::vector<TensorId> kept;  // outputs that can be read after a run
     std::unique_ptr<Plan> plan;
     std::unique_ptr<Executor> executor;
+    // Of training, by tensor: its number in the graph of the largest shape, to which events belong.
+    std::vector<int32_t> slots;
+
+    const Graph& graph() const { return net.graph; }
   };
-  using Programs = std::map<int64_t, std::unique_ptr<Program>>;  // by examples
+  using Programs = std::map<BatchShape, std::unique_ptr<Program>>;
   // Training; evaluation in the formats of an assignment; or evaluation with everything computed in
   // fp32 from the weights as they are stored under it.
   enum class Use : uint8_t { training, evaluation, evaluation_fp32 };
-  std::unique_ptr<Program> make_program(int64_t examples, Use use, const Assignment& assignment) const;
-  void add_program(Programs& programs, int64_t examples, Use use, const Assignment& assignment) const;
-  void plan_evaluation_fp32(int64_t examples);
+  BuiltNetwork build(const BatchShape& shape, Mode mode) const;
+  std::unique_ptr<Program> make_program(const BatchShape& shape, Use use, const Assignment& assignment) const;
+  void add_program(Programs& programs, const BatchShape& shape, Use use, const Assignment& assignment) const;
+  void match_names(Program& program, bool training) const;
+  void plan_evaluation_fp32(const BatchShape& shape);
+  // Of one micro-batch of the largest shape.
+  BatchShape piece() const { return options_.batch.of(options_.batch.examples / options_.micro_batches); }
   Assignment choose_assignment(const Graph& whole) const;
   PeakUse peak_of(const Assignment& assignment) const;
   size_t arena_bytes() const;
@@ -181,8 +188,13 @@ class Engine {
     bool checks_inf = false;  // then: checked by the device
   };
   Course course_of(const Program& program, bool asked, Known known) const;
-  static void feed(Program& program, const Examples32& examples, size_t first);
-  static BatchResult run(Program& program, const StepState& step, const Course& course);
+  static void feed(Program& program, const FeedBatch& batch, int64_t first);
+  // The sum of the weights of a batch's loss, or the number of its terms.
+  static double weight_of(const Program& program, const FeedBatch& batch);
+  static Program& find_program(const Programs& programs, const BatchShape& shape, std::string_view what);
+  // Returns the sum of the loss.
+  static double run(Program& program, const StepState& step, const Course& course, int64_t first,
+                    const OutputReader& read);
 
   const EngineOptions options_;
   const Backend& backend_;
@@ -194,13 +206,21 @@ class Engine {
   std::optional<Waiting> waiting_;  // of the run, once its first assignment is chosen
   std::unique_ptr<Snapshot> snapshot_;
   Programs training_, evaluation_, evaluation_fp32_;
-  std::map<int64_t, int64_t> pieces_;  // by examples: how many are evaluated in fp32 at a time
-  std::vector<EncodeStats> stats_;     // of the step, over its micro-batches
-  std::vector<uint64_t> elements_;     // by tensor: elements that the step wrote
-  std::vector<UpdateCounts> updates_;  // by tensor
-  const Program* last_run_ = nullptr;  // of training
-  std::unique_ptr<ResidentSet> resident_;
+  std::map<BatchShape, int64_t> pieces_;  // by shape: how many examples are evaluated in fp32 at a time
+  std::vector<EncodeStats> stats_;        // of the step, over its micro-batches
+  std::vector<uint64_t> elements_;        // by tensor: elements that the step wrote
+  std::vector<UpdateCounts> updates_;     // by tensor
+  const Program* last_run_ = nullptr;     // of training
+  struct Resident {
+    Mode mode;
+    std::string node;
+    size_t bytes;
+    Block block;
+  };
+  std::vector<Resident> resident_;
   size_t resident_bytes_ = 0;
+  // What the build function made so far, by shape and mode: it must not change its mind.
+  mutable std::map<std::pair<BatchShape, Mode>, uint64_t> fingerprints_;
   Block arena_;
   uint32_t next_step_ = 0;   // keys the random words of weights converted before it
   size_t earlier_peak_ = 0;  // before the last change of formats, and during it

@@ -64,8 +64,7 @@ size_t moved_bytes(const Plan& plan, const PlanStep& step) {
       if (plan.place(in).home != Home::nowhere && !made_here(in)) read.insert(plan.place(in).base.index);
     }
     // Fed values arrive in four bytes, whatever their storage.
-    const OpDef* op = graph[id].op;
-    if (op == &kInput || op == &kIndices || op == &kTarget) bytes += 4 * graph[graph[id].out[0]].elements();
+    if (is_source(graph[id])) bytes += 4 * graph[graph[id].out[0]].elements();
   }
   for (const NodeId id : roots) {
     for (const TensorId out : graph[id].out) {

@@ -14,8 +14,6 @@ namespace {
 // stay in its cache.
 constexpr size_t kChunk = size_t{1} << 14;
 
-size_t element_bytes(Element element) { return element == Element::byte ? 1 : 4; }
-
 // How an operand is accessed.
 enum class Reach : uint8_t {
   in_place,

@@ -1,7 +1,6 @@
 #include "ulp/backend/cuda/cuda.h"
 
 #include "ulp/backend/cuda/kernels.h"
-#include "ulp/backend/cuda/ops/resident.h"
 #include "ulp/backend/cuda/optimizer/found_inf.h"
 #include "ulp/backend/cuda/runtime/runtime.h"
 
@@ -12,7 +11,6 @@ const Backend& cuda_backend() {
     Backend made = cuda::backend_named("cuda");
     made.device = &cuda::gpu();
     made.make_found_inf = cuda::make_found_inf;
-    made.fill_batch = cuda::fill_batch;
     return made;
   }();
   return backend;

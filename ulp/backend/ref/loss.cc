@@ -184,6 +184,17 @@ void classify(const Call& call) {
   call.out()[1] = rounded(right);
 }
 
+void loss_sum(const Call& call) {
+  const auto n = static_cast<int64_t>(call.in_shape(0).elements());
+  if (call.node.in.size() == 1) {
+    call.out()[0] = rounded(sum_of(call.in(0), n));
+    return;
+  }
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += double{call.in(0)[i]} * double{call.in(1)[i]};
+  call.out()[0] = rounded(sum);
+}
+
 }  // namespace
 
 std::span<const KernelDef> loss_kernels() {
@@ -201,6 +212,7 @@ std::span<const KernelDef> loss_kernels() {
       reference_kernel<target_loss<logit_loss>>("bce_with_logits"),
       reference_kernel<target_loss_grad<logit_slope>>("bce_with_logits_grad"),
       reference_kernel<classify>("classify"),
+      reference_kernel<loss_sum>("loss_sum"),
   };
   return kKernels;
 }

@@ -45,6 +45,13 @@ std::vector<Output> classify_shape(const Attrs&, std::span<const Shape> in) {
   return {{"sums", {2}, Kind::saved}};
 }
 
+std::vector<Output> loss_sum_shape(const Attrs&, std::span<const Shape> in) {
+  if (in.size() > 1 && in[0] != in[1]) {
+    fail("shape", "terms of {} and weights of {} differ", shape_text(in[0]), shape_text(in[1]));
+  }
+  return {{"sums", {1}, Kind::saved}};
+}
+
 Attrs smoothed(const std::string& name, double smoothing) {
   if (!(smoothing >= 0 && smoothing < 1)) {
     fail("graph", "{}: label smoothing must be at least 0 and below 1, got {}", name, smoothing);
@@ -68,6 +75,7 @@ const OpDef kBceWithLogitsGrad{"bce_with_logits_grad"};
 const OpDef kBceWithLogits{"bce_with_logits", Form::general, target_loss_shape,
                            from_inputs<kBceWithLogitsGrad>};
 const OpDef kClassify{"classify", Form::general, classify_shape};
+const OpDef kLossSum{"loss_sum", Form::general, loss_sum_shape};
 
 TensorId softmax(Builder& b, const std::string& name, TensorId x) { return b.add_one(kSoftmax, name, {x}); }
 
@@ -95,6 +103,11 @@ TensorId bce_with_logits(Builder& b, const std::string& name, TensorId x, Tensor
 
 TensorId classify(Builder& b, const std::string& name, TensorId scores, TensorId labels, TensorId loss) {
   return b.add_one(kClassify, name, {scores, labels, loss});
+}
+
+TensorId loss_sum(Builder& b, const std::string& name, TensorId terms, TensorId weights) {
+  return b.add_one(kLossSum, name,
+                   weights ? std::vector<TensorId>{terms, weights} : std::vector<TensorId>{terms});
 }
 
 }  // namespace ulp

@@ -1,5 +1,5 @@
-// Softmax, losses and what is counted beside them. A loss has one element for each example;
-// training takes the gradient of their mean.
+// Softmax, losses and what is counted beside them. A loss has one element (a term) for each example
+// or position; training takes the gradient of their mean, weighted if the terms have weights.
 #pragma once
 
 #include <string>
@@ -27,6 +27,9 @@ extern const OpDef kBceWithLogitsGrad;  // (dout, x, target) -> dx
 // whose largest score (the first of equals) is their label's
 extern const OpDef kClassify;
 
+// (terms[, weights of the same shape in fp32]) -> sums (1): the sum of terms times weights
+extern const OpDef kLossSum;
+
 TensorId softmax(Builder& b, const std::string& name, TensorId x);
 TensorId log_softmax(Builder& b, const std::string& name, TensorId x);
 TensorId nll(Builder& b, const std::string& name, TensorId log_probabilities, TensorId labels,
@@ -36,5 +39,7 @@ TensorId cross_entropy(Builder& b, const std::string& name, TensorId scores, Ten
 TensorId mse(Builder& b, const std::string& name, TensorId x, TensorId target);
 TensorId bce_with_logits(Builder& b, const std::string& name, TensorId x, TensorId target);
 TensorId classify(Builder& b, const std::string& name, TensorId scores, TensorId labels, TensorId loss);
+// Without weights each term counts once.
+TensorId loss_sum(Builder& b, const std::string& name, TensorId terms, TensorId weights = {});
 
 }  // namespace ulp

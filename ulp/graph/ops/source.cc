@@ -21,6 +21,7 @@ TensorId source(Builder& b, const OpDef& op, const std::string& name, const Shap
 const OpDef kInput{"input", Form::general, nullptr, nullptr, true};
 const OpDef kIndices{"indices"};
 const OpDef kTarget{"target"};
+const OpDef kBytes{"bytes"};
 
 TensorId input(Builder& b, const std::string& name, const Shape& shape) {
   return source(b, kInput, name, shape, Kind::activation, Element::real);
@@ -32,6 +33,14 @@ TensorId indices(Builder& b, const std::string& name, const Shape& shape) {
 
 TensorId target(Builder& b, const std::string& name, const Shape& shape) {
   return source(b, kTarget, name, shape, Kind::label, Element::real);
+}
+
+TensorId bytes(Builder& b, const std::string& name, const Shape& shape) {
+  return source(b, kBytes, name, shape, Kind::label, Element::byte);
+}
+
+bool is_source(const Node& node) {
+  return node.op == &kInput || node.op == &kIndices || node.op == &kTarget || node.op == &kBytes;
 }
 
 }  // namespace ulp

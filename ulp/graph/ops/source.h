@@ -1,4 +1,4 @@
-// Where data comes in: the caller feeds these tensors by name before a step.
+// Where data comes in: the caller feeds these nodes by name before a step.
 #pragma once
 
 #include <string>
@@ -9,11 +9,17 @@ namespace ulp {
 
 extern const OpDef kInput;    // () -> out: real numbers, written in the tensor's format
 extern const OpDef kIndices;  // () -> out: int32, labels or rows of an embedding
-extern const OpDef kTarget;   // () -> out: real numbers in fp32 that a loss compares with
+extern const OpDef kTarget;   // () -> out: real numbers in fp32 that a loss compares with, or weights it
+extern const OpDef kBytes;    // () -> out: bytes
 
 // Each makes NAME.out.
 TensorId input(Builder& b, const std::string& name, const Shape& shape);
 TensorId indices(Builder& b, const std::string& name, const Shape& shape);
 TensorId target(Builder& b, const std::string& name, const Shape& shape);
+TensorId bytes(Builder& b, const std::string& name, const Shape& shape);
+
+// Whether the caller feeds the node an array for each step. Other nodes that are fed read data that
+// stays in the backend's memory (batch.h).
+bool is_source(const Node& node);
 
 }  // namespace ulp

@@ -102,6 +102,17 @@ class ClassifyTask : public LossTask {
   }
 };
 
+class LossSumTask : public LossTask {
+ public:
+  explicit LossSumTask(const Problem& problem)
+      : LossTask(problem, problem.tensor(problem.root().in[0]).elements(), 1) {}
+
+ private:
+  void launch_on(const RunContext& context, const Views& views) override {
+    sum_terms(loss_views(views), views.out[0], context.state, context.stream);
+  }
+};
+
 template <typename Made>
 constexpr KernelDef rows(std::string_view op) {
   return {op, "rows", takes_one_node, make_one<Made>};
@@ -129,6 +140,7 @@ std::span<const KernelDef> loss_kernels() {
       report<SumTask<RowLoss::bce_with_logits>>("bce_with_logits"),
       rows<TargetGradTask<RowLoss::bce_with_logits>>("bce_with_logits_grad"),
       report<ClassifyTask>("classify"),
+      report<LossSumTask>("loss_sum"),
   };
   return kKernels;
 }

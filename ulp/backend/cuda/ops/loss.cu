@@ -278,6 +278,31 @@ __global__ void __launch_bounds__(kCountThreads)
   report(seen, out.stats);
 }
 
+// One block: terms are few beside the tensors of a step.
+__global__ void __launch_bounds__(kCountThreads)
+    total(const __grid_constant__ LossViews v, const __grid_constant__ WriteView out,
+          const StepState* state) {
+  __shared__ double sums[kCountThreads / 32];
+  double sum = 0;
+  for (uint64_t g = threadIdx.x; g < groups_of(v.a.elements); g += kCountThreads) {
+    float term[8], weight[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    load_stored(v.a, g, term);
+    if (v.b.elements != 0) load_stored(v.b, g, weight);
+    const uint32_t count = count_in(v.a, g);
+    for (uint32_t i = 0; i < count; ++i) sum += static_cast<double>(term[i]) * static_cast<double>(weight[i]);
+  }
+  sum = warp_total(sum);
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = sum;
+  __syncthreads();
+  RangeCount seen;
+  if (threadIdx.x < 32) {
+    sum = warp_total(sums[threadIdx.x]);
+    const float made[8] = {rounded(sum)};
+    if (threadIdx.x == 0) store(out, *state, 0, made, seen);
+  }
+  report(seen, out.stats);
+}
+
 // Whether the single-element kernels apply. For long rows groups are faster.
 bool is_short(const LossViews& v, const WriteView& out) {
   constexpr uint32_t kLong = 1024;
@@ -326,6 +351,10 @@ void target_grad(RowLoss loss, const StoredView& dout, const StoredView& x, cons
                  uint32_t width, const WriteView& out, const StepState* state, Stream stream) {
   launch(loss == RowLoss::mse ? target_grads<RowLoss::mse> : target_grads<RowLoss::bce_with_logits>,
          {blocks_for(groups_of(out.stored.elements)), kThreads}, stream, dout, x, target, width, out, state);
+}
+
+void sum_terms(const LossViews& views, const WriteView& out, const StepState* state, Stream stream) {
+  launch(total, {1, kCountThreads}, stream, views, out, state);
 }
 
 void classify(const LossViews& views, const WriteView& out, const StepState* state, Stream stream) {

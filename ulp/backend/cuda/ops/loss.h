@@ -40,6 +40,8 @@ void sum_rows(RowLoss loss, const LossViews& views, const WriteView& out, const 
 // elements each.
 void target_grad(RowLoss loss, const StoredView& dout, const StoredView& x, const StoredView& target,
                  uint32_t width, const WriteView& out, const StepState* state, Stream stream);
+// The sum of the terms (a), each times its weight (b, if it has elements).
+void sum_terms(const LossViews& views, const WriteView& out, const StepState* state, Stream stream);
 // The sum of the losses (b), and how many rows of scores (a) have their maximum at the label.
 void classify(const LossViews& views, const WriteView& out, const StepState* state, Stream stream);
 

@@ -1,4 +1,4 @@
-#include "ulp/data/augment.h"
+#include "ulp/base/augment.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,165 @@
+#include "ulp/session/network.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "ulp/base/error.h"
+#include "ulp/graph/ops.h"
+
+namespace ulp {
+namespace {
+
+constexpr std::string_view kLossSumName = "loss_sum";
+
+void check(const Graph& graph, const Network& network) {
+  const auto known = [&](TensorId id) {
+    return id.index >= 0 && static_cast<size_t>(id.index) < graph.tensor_count();
+  };
+  if (!network.loss) fail("session", "the build function returned no loss: set Network::loss to its terms");
+  for (const TensorId id : {network.loss, network.weights, network.loss_sum}) {
+    if (id && !known(id))
+      fail("session", "the build function returned a tensor that its graph does not have");
+  }
+  const TensorInfo& loss = graph[network.loss];
+  if (loss.kind != Kind::activation || loss.element != Element::real) {
+    fail("session", "the loss '{}' is a {} of {}: it must be computed by the network", loss.name,
+         kind_name(loss.kind), element_name(loss.element));
+  }
+  if (network.weights) {
+    const TensorInfo& weights = graph[network.weights];
+    if (weights.kind != Kind::label || weights.element != Element::real || weights.shape != loss.shape) {
+      fail("session", "weights of the loss must be a target of its shape {}, '{}' is a {} {} of {}",
+           shape_text(loss.shape), weights.name, element_name(weights.element), kind_name(weights.kind),
+           shape_text(weights.shape));
+    }
+  }
+  for (size_t i = 0; i < network.outputs.size(); ++i) {
+    const TensorId id = network.outputs[i];
+    if (!known(id)) fail("session", "output {} of the build function is no tensor of its graph", i);
+    if (graph[id].element != Element::real)
+      fail("session", "output '{}' is of {}: only real numbers can be read", graph[id].name,
+           element_name(graph[id].element));
+  }
+}
+
+// FNV-1a over words.
+class Hash {
+ public:
+  void add(uint64_t word) {
+    for (int i = 0; i < 64; i += 8) value_ = (value_ ^ (word >> i & 0xFF)) * 0x100000001B3u;
+  }
+  void add(std::string_view text) {
+    add(text.size());
+    for (const char c : text) value_ = (value_ ^ static_cast<uint8_t>(c)) * 0x100000001B3u;
+  }
+  uint64_t value() const { return value_; }
+
+ private:
+  uint64_t value_ = 0xCBF29CE484222325u;
+};
+
+}  // namespace
+
+std::string batch_shape_text(const BatchShape& shape) {
+  std::string text = fmt::format("{}", shape.examples);
+  for (const int64_t extent : shape.extents) text += fmt::format(", {}", extent);
+  return text;
+}
+
+BuiltNetwork build_network(const BuildFunction& build, const BatchShape& shape, Mode mode) {
+  if (!build) fail("session", "there is no build function");
+  if (shape.examples < 1) fail("session", "the batch must be positive, got {}", shape.examples);
+  BuiltNetwork made;
+  Builder b(made.graph, mode);
+  made.network = build(b, shape);
+  check(made.graph, made.network);
+  if (!made.network.loss_sum) {
+    made.network.loss_sum = loss_sum(b, std::string(kLossSumName), made.network.loss, made.network.weights);
+  }
+  for (const Node& node : made.graph.nodes()) {
+    if (is_source(node)) made.sources.push_back(node.out[0]);
+    if (reads_resident(node)) made.resident.push_back(node.out[0]);
+  }
+  return made;
+}
+
+uint64_t graph_fingerprint(const Graph& graph) {
+  Hash hash;
+  for (const TensorInfo& tensor : graph.tensors()) {
+    hash.add(tensor.name);
+    hash.add(shape_text(tensor.shape));
+    hash.add(static_cast<uint64_t>(tensor.kind));
+    hash.add(static_cast<uint64_t>(tensor.element));
+    hash.add(static_cast<uint64_t>(tensor.init.law));
+    hash.add(std::bit_cast<uint32_t>(tensor.init.value));
+  }
+  for (const Node& node : graph.nodes()) {
+    hash.add(node.op->name);
+    hash.add(node.name);
+    for (const auto* ids : {&node.in, &node.out}) {
+      hash.add(ids->size());
+      for (const TensorId id : *ids) hash.add(static_cast<uint64_t>(id.index));
+    }
+    for (const auto& [name, value] : node.attrs.values()) {
+      hash.add(name);
+      hash.add(std::bit_cast<uint64_t>(value));
+    }
+  }
+  return hash.value();
+}
+
+const Feed* FeedBatch::find(std::string_view name) const {
+  const auto found = std::find_if(feeds.begin(), feeds.end(), [&](const Feed& f) { return f.name == name; });
+  return found == feeds.end() ? nullptr : &*found;
+}
+
+void check_feeds(const BuiltNetwork& network, const FeedBatch& batch) {
+  const Graph& graph = network.graph;
+  const auto names = [&] {
+    std::vector<std::string_view> all;
+    for (const TensorId id : network.sources) all.push_back(graph[graph[id].producer].name);
+    return fmt::format("{}", fmt::join(all, ", "));
+  };
+  for (const TensorId id : network.sources) {
+    const std::string& name = graph[graph[id].producer].name;
+    const Feed* feed = batch.find(name);
+    if (feed == nullptr) fail("session", "nothing is fed to '{}': a step needs {}", name, names());
+    if (feed->values == nullptr) fail("session", "the feed '{}' has no values", name);
+    if (feed->element != graph[id].element) {
+      fail("session", "'{}' takes {}, and is fed {}", name, element_name(graph[id].element),
+           element_name(feed->element));
+    }
+  }
+  for (const Feed& feed : batch.feeds) {
+    const bool known = std::any_of(network.sources.begin(), network.sources.end(),
+                                   [&](TensorId id) { return graph[graph[id].producer].name == feed.name; });
+    if (!known)
+      fail("session", "'{}' is fed, but the network has no such source: it has {}", feed.name, names());
+  }
+  if (batch.feeds.size() > network.sources.size()) fail("session", "a source is fed twice");
+}
+
+bool Outputs::has(std::string_view tensor) const {
+  return std::any_of(kept_.begin(), kept_.end(),
+                     [&](TensorId id) { return network_.graph[id].name == tensor; });
+}
+
+std::span<const float> Outputs::operator[](std::string_view tensor) const {
+  for (const TensorId id : kept_) {
+    if (network_.graph[id].name != tensor) continue;
+    const auto [entry, fresh] = values_.try_emplace(id.index);
+    if (fresh) entry->second = read_(id);
+    return entry->second;
+  }
+  const bool declared = std::any_of(network_.network.outputs.begin(), network_.network.outputs.end(),
+                                    [&](TensorId id) { return network_.graph[id].name == tensor; });
+  if (declared) {
+    fail("session", "'{}' has more than {} bytes, so it can be read in evaluation only", tensor,
+         kSmallOutput);
+  }
+  fail("session", "'{}' is no output of the network: list it in Network::outputs", tensor);
+}
+
+}  // namespace ulp

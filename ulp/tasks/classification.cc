@@ -1,0 +1,303 @@
+#include "ulp/tasks/classification.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "ulp/base/error.h"
+#include "ulp/base/philox.h"
+#include "ulp/graph/ops.h"
+#include "ulp/tasks/list.h"
+
+namespace ulp {
+namespace {
+
+constexpr Metric kAccuracy{"acc", true};
+constexpr std::string_view kSums = "accuracy.sums";
+
+// Numbers of examples in the batches of an epoch: full ones and, if it differs, the last.
+std::vector<BatchShape> shapes_of(size_t examples, int64_t batch) {
+  const auto count = static_cast<int64_t>(examples);
+  std::vector<BatchShape> shapes{{std::min(batch, count)}};
+  if (count > batch && count % batch != 0) shapes.push_back({count % batch});
+  return shapes;
+}
+
+std::span<const uint8_t> bytes_of(std::span<const int32_t> values) {
+  return {reinterpret_cast<const uint8_t*>(values.data()), values.size_bytes()};
+}
+
+// The share of examples whose label has the largest score.
+class AccuracyMeter : public Meter {
+ public:
+  void add(const Outputs& outputs, const FeedBatch&) override {
+    correct_ += static_cast<uint64_t>(outputs[kSums][1]);
+    examples_ += static_cast<uint64_t>(outputs.count());
+  }
+  std::vector<double> values() const override {
+    return {static_cast<double>(correct_) / static_cast<double>(std::max<uint64_t>(examples_, 1))};
+  }
+  void reset() override { correct_ = examples_ = 0; }
+  State save() const override {
+    return {{"correct", std::to_string(correct_)}, {"examples", std::to_string(examples_)}};
+  }
+  void restore(const State& state) override {
+    correct_ = static_cast<uint64_t>(number(state, "correct"));
+    examples_ = static_cast<uint64_t>(number(state, "examples"));
+  }
+
+ private:
+  uint64_t correct_ = 0, examples_ = 0;
+};
+
+class ImageStream : public BatchStream {
+ public:
+  ImageStream(const ImageSet& set, Part part, const LoaderOptions& options) : loader_(set, part, options) {}
+
+  const FeedBatch& next() override {
+    const Batch& made = loader_.next();
+    batch_.shape = {static_cast<int64_t>(made.count())};
+    batch_.epoch = made.epoch;
+    if (made.images.empty()) {
+      // The numbers are below 2^31, as a set is an array in memory.
+      batch_.feeds = {feed_of("examples", std::span(reinterpret_cast<const int32_t*>(made.examples.data()),
+                                                    made.examples.size()))};
+    } else {
+      batch_.feeds = {feed_of("input", made.images), feed_of("labels", made.labels)};
+    }
+    return batch_;
+  }
+  void seek(uint32_t epoch, uint64_t batch) override { loader_.seek(epoch, batch); }
+  size_t examples() const override { return loader_.examples(); }
+  uint64_t batches() const override { return loader_.batches(); }
+
+ private:
+  Loader loader_;
+  FeedBatch batch_;
+};
+
+std::unique_ptr<LearningTask> make(const TaskOptions& options) {
+  DataRequest request;
+  request.dir = options.data_dir;
+  if (!options.image_shape.empty()) parse_image_shape(options.image_shape, request);
+  request.seed = options.seed;
+  return std::make_unique<ClassificationTask>(options, load_dataset(options.data, request));
+}
+
+std::unique_ptr<LearningTask> outline(const TaskOptions& options) {
+  const DatasetInfo& info = find_dataset(options.data);
+  if (info.height == 0 || !options.image_shape.empty()) return make(options);
+  ImageSet set;
+  set.name = options.data;
+  set.height = info.height;
+  set.width = info.width;
+  set.channels = info.channels;
+  set.classes = info.classes;
+  return ClassificationTask::of_noise(options, std::move(set), info.train, info.test);
+}
+
+std::unique_ptr<LearningTask> sketch(const TaskOptions& options, const NetworkId& id, const DataSize& size) {
+  if (id.classes < 2) fail("tasks", "there must be two classes or more, got {}", id.classes);
+  const ImageSize image = parse_image_size(id.input);
+  ImageSet set;
+  set.name = "noise";
+  set.height = static_cast<size_t>(image.height);
+  set.width = static_cast<size_t>(image.width);
+  set.channels = static_cast<size_t>(image.channels);
+  set.classes = static_cast<size_t>(id.classes);
+  const auto batch = static_cast<size_t>(std::max<int64_t>(options.batch, 1));
+  return ClassificationTask::of_noise(options, std::move(set), size.train > 0 ? size.train : batch,
+                                      size.test > 0 ? size.test : 1);
+}
+
+// Noise around grey, with about the deviation of the sketch, and random labels.
+void fill_noise(const ImageSet& set, Examples& part, size_t count) {
+  part.labels.resize(count);
+  part.images.resize(count * set.image_bytes());
+  const auto word = [](size_t i, uint32_t stream) {
+    return philox({{static_cast<uint32_t>(i), 0, 0, stream}}, {{5, 8}}).word[0];
+  };
+  for (size_t i = 0; i < count; ++i) part.labels[i] = static_cast<int32_t>(word(i, 1) % set.classes);
+  for (size_t i = 0; i < part.images.size(); ++i) {
+    // The sum of four random bytes is nearly normal.
+    const uint32_t random = word(i, 2);
+    const uint32_t sum = (random & 255) + (random >> 8 & 255) + (random >> 16 & 255) + (random >> 24);
+    part.images[i] = static_cast<uint8_t>(std::clamp<int32_t>(static_cast<int32_t>(sum) / 2 - 127, 0, 255));
+  }
+}
+
+// Images with more channels than a device makes batches of are made on the host.
+TaskOptions without_many_channels(TaskOptions options, const ImageSet& set) {
+  options.resident = options.resident && set.channels <= ImageBatchOptions::kMaxChannels;
+  return options;
+}
+
+Network network_of(const Classifier& made) {
+  Network network;
+  network.loss = made.loss;
+  network.loss_sum = made.sums;
+  network.outputs = {made.sums};
+  return network;
+}
+
+}  // namespace
+
+const TaskInfo classification_task{.name = "classification",
+                                   .about = "images in classes, by a network of `ulp models`",
+                                   .models =
+                                       [] {
+                                         std::vector<std::string_view> names;
+                                         for (const ModelInfo& info : models()) names.push_back(info.name);
+                                         return names;
+                                       },
+                                   .takes_data =
+                                       [](std::string_view data) {
+                                         const auto all = datasets();
+                                         return std::any_of(
+                                             all.begin(), all.end(),
+                                             [&](const DatasetInfo& info) { return info.name == data; });
+                                       },
+                                   .make = make,
+                                   .outline = outline,
+                                   .sketch = sketch};
+
+BuildFunction classifier_build(const ModelRequest& request) {
+  return [request](Builder& b, const BatchShape& shape) {
+    ModelRequest of = request;
+    of.batch = shape.examples;
+    const ImageSources sources = add_image_sources(b, of);
+    return network_of(add_classifier(b, sources.input, sources.labels, of));
+  };
+}
+
+ClassificationTask::ClassificationTask(const TaskOptions& options, ImageSet set)
+    : options_(without_many_channels(options, set)),
+      set_(std::make_shared<ImageSet>(std::move(set))),
+      train_examples_(set_->train.count()),
+      test_examples_(set_->test.count()) {}
+
+std::unique_ptr<ClassificationTask> ClassificationTask::of_noise(const TaskOptions& options, ImageSet shape,
+                                                                 size_t train, size_t test) {
+  shape.mean.assign(shape.channels, 0.5f);
+  shape.deviation.assign(shape.channels, 0.25f);
+  auto made = std::make_unique<ClassificationTask>(options, std::move(shape));
+  made->train_examples_ = train;
+  made->test_examples_ = test;
+  made->noise_ = true;
+  return made;
+}
+
+const ImageSet& ClassificationTask::set() const {
+  if (noise_ && set_->train.count() == 0) {
+    fill_noise(*set_, set_->train, train_examples_);
+    fill_noise(*set_, set_->test, test_examples_);
+  }
+  return *set_;
+}
+
+std::span<const Metric> ClassificationTask::metrics() const { return {&kAccuracy, 1}; }
+
+ModelRequest ClassificationTask::request() const {
+  ModelRequest request;
+  request.name = options_.model;
+  request.width = options_.width;
+  request.batch = options_.batch;
+  request.image = {static_cast<int64_t>(set_->channels), static_cast<int64_t>(set_->height),
+                   static_cast<int64_t>(set_->width)};
+  request.classes = static_cast<int64_t>(set_->classes);
+  request.label_smoothing = options_.label_smoothing;
+  return request;
+}
+
+BuildFunction ClassificationTask::build() const {
+  if (!options_.resident) return classifier_build(request());
+  std::array<ImageBatchOptions, 2> images;  // by mode
+  for (const Mode mode : {Mode::training, Mode::inference}) {
+    const bool training = mode == Mode::training;
+    const LoaderOptions loader = loader_options(training ? Part::train : Part::test);
+    ImageBatchOptions& made = images[training ? 0 : 1];
+    made.rows = static_cast<int64_t>(stored(training ? Part::train : Part::test));
+    made.height = static_cast<int64_t>(set_->height);
+    made.width = static_cast<int64_t>(set_->width);
+    made.channels = static_cast<int64_t>(set_->channels);
+    made.augment = {loader.seed, loader.padding, loader.mirror};
+    for (size_t c = 0; c < std::min(set_->channels, made.normalise.size()); ++c)
+      made.normalise[c] = make_normalise(set_->mean[c], set_->deviation[c]);
+  }
+  return [request = request(), images](Builder& b, const BatchShape& shape) {
+    const ImageBatchOptions& options = images[b.training() ? 0 : 1];
+    const TensorId examples = indices(b, "examples", {shape.examples});
+    const TensorId input = image_batch(b, "input", examples, options);
+    const TensorId labels = take(b, "labels", examples, options.rows);
+    ModelRequest of = request;
+    of.batch = shape.examples;
+    return network_of(add_classifier(b, input, labels, of));
+  };
+}
+
+LoaderOptions ClassificationTask::loader_options(Part part) const {
+  LoaderOptions options;
+  options.batch = options_.batch;
+  options.seed = options_.seed;
+  options.images = !options_.resident;
+  if (part == Part::test) {
+    // No more examples at a time than training has, so that evaluation does not decide the memory.
+    options.batch = options_.batch / options_.micro_batches;
+    options.shuffle = false;
+    return options;
+  }
+  if (options_.subset > 0) options.subset = options_.subset;
+  options.padding = options_.padding;
+  options.mirror = options_.mirror;
+  return options;
+}
+
+size_t ClassificationTask::examples(Part part) const {
+  return part == Part::train && options_.subset > 0 ? static_cast<size_t>(options_.subset) : stored(part);
+}
+
+std::vector<BatchShape> ClassificationTask::training_shapes() const {
+  if (examples(Part::train) > stored(Part::train)) {
+    fail("data", "{} has {} training examples, too few for a subset of {}", set_->name, stored(Part::train),
+         options_.subset);
+  }
+  return shapes_of(examples(Part::train), options_.batch);
+}
+
+std::vector<BatchShape> ClassificationTask::evaluation_shapes() const {
+  return shapes_of(examples(Part::test), options_.batch / options_.micro_batches);
+}
+
+std::unique_ptr<BatchStream> ClassificationTask::stream(Part part) const {
+  return std::make_unique<ImageStream>(set(), part, loader_options(part));
+}
+
+std::unique_ptr<Meter> ClassificationTask::meter() const { return std::make_unique<AccuracyMeter>(); }
+
+void ClassificationTask::keep_data(Engine& engine) const {
+  if (!options_.resident) return;
+  for (const Mode mode : {Mode::training, Mode::inference}) {
+    const Examples& part = mode == Mode::training ? set().train : set().test;
+    engine.keep_resident(mode, "input", part.images);
+    engine.keep_resident(mode, "labels", bytes_of(part.labels));
+  }
+}
+
+std::unique_ptr<LearningTask> ClassificationTask::with_seed(uint64_t seed) const {
+  auto made = std::make_unique<ClassificationTask>(*this);
+  made->options_.seed = seed;
+  return made;
+}
+
+NetworkId ClassificationTask::id() const {
+  return {options_.model, options_.width, fmt::format("{}x{}x{}", set_->channels, set_->height, set_->width),
+          static_cast<int64_t>(set_->classes)};
+}
+
+std::string ClassificationTask::data_text() const {
+  return fmt::format("; classes {}; input {}x{}x{}", set_->classes, set_->channels, set_->height,
+                     set_->width);
+}
+
+}  // namespace ulp

@@ -1,0 +1,55 @@
+#include "ulp/tasks/task.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "ulp/base/error.h"
+#include "ulp/tasks/list.h"
+
+namespace ulp {
+
+std::span<const TaskInfo> tasks() {
+  static const auto all = all_tasks();
+  return all;
+}
+
+const TaskInfo& find_task(std::string_view name) {
+  std::vector<std::string_view> known;
+  for (const TaskInfo& info : tasks()) {
+    if (info.name == name) return info;
+    known.push_back(info.name);
+  }
+  fail("tasks", "unknown task '{}': known are {}", name, fmt::join(known, ", "));
+}
+
+double Meter::number(const State& state, const std::string& key) {
+  const auto found = state.find(key);
+  double value = 0;
+  if (found != state.end() && !found->second.empty()) {
+    const char* end = found->second.data() + found->second.size();
+    if (std::from_chars(found->second.data(), end, value).ptr == end) return value;
+  }
+  fail("checkpoint", "the state of the metrics has no number '{}'", key);
+}
+
+std::unique_ptr<LearningTask> make_task(const TaskOptions& options) {
+  return find_task(options.task).make(options);
+}
+
+std::unique_ptr<LearningTask> outline_task(const TaskOptions& options) {
+  return find_task(options.task).outline(options);
+}
+
+std::unique_ptr<LearningTask> sketch_task(const TaskOptions& options, const NetworkId& id,
+                                          const DataSize& size) {
+  return find_task(options.task).sketch(options, id, size);
+}
+
+void plan_task(Engine& engine, const LearningTask& task) {
+  for (const BatchShape& shape : task.training_shapes()) engine.plan_training(shape);
+  for (const BatchShape& shape : task.evaluation_shapes()) engine.plan_evaluation(shape);
+}
+
+}  // namespace ulp
