@@ -289,8 +289,8 @@ int main(int argc, char** argv) {
     if (has_flag(argc, argv, "--speed")) {
       time_all();
     } else {
-      for (const ConvExtents32& conv : checked()) {
-        for (const ConvKind kind : kKinds) check_one(conv, kind);
+      for (const ulp::ConvExtents32& conv : checked()) {
+        for (const ulp::ConvKind kind : kKinds) check_one(conv, kind);
       }
       fmt::print("{} failures\n", failures);
     }

@@ -37,7 +37,7 @@ __global__ void roots(uint32_t first, uint32_t last, Wrong* wrong) {
   for (uint64_t i = first + blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; i <= last;
        i += uint64_t{gridDim.x} * blockDim.x) {
     const float x = bits_float(static_cast<uint32_t>(i));
-    expect(wrong, Unchecked::root(x), sqrtf(x), x, 0);
+    expect(wrong, Unchecked::square_root(x), sqrtf(x), x, 0);
   }
 }
 
