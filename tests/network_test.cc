@@ -276,6 +276,19 @@ TEST(Network, RefusesGraphsThatCannotBeTrained) {
                 return made;
               }),
               "weights of the loss must be a target of its shape");
+  EXPECT_SAYS(make([](Builder& b, const BatchShape& of) {
+                Network made = plain_regression(b, of);
+                made.loss_sum = b.graph().find("fc2.out");
+                return made;
+              }),
+              "'fc2.out' is no sum of the loss");
+  EXPECT_SAYS(make([](Builder& b, const BatchShape&) {
+                const TensorId x = linear(b, "fc", input(b, "x", {3, 2}), {.out = 1});
+                Network made;
+                made.loss = mse(b, "loss", x, target(b, "y", {3, 1}));
+                return made;
+              }),
+              "the loss has 3 terms for 2 examples");
   int calls = 0;
   EXPECT_SAYS(make([&](Builder& b, const BatchShape& of) {
                 Network made = plain_regression(b, of);

@@ -46,6 +46,8 @@ std::string share_cell(double share, int digits = 2) { return fmt::format("{:.{}
 // What the user will train, but for the policy; the folder is the one of tuning.
 RunConfig own_config(const TuneOptions& options) {
   RunConfig config = options.run.settings();
+  if (config.task != RunConfig{}.task)
+    fail("tune", "tuning compares accuracies, and task {} has none: use ulp sweep", config.task);
   if (options.given("policy") || config.policy != RunConfig().policy) {
     fail("tune", "tuning chooses the policy, size:R: leave policy {} out", config.policy);
   }

@@ -1,5 +1,7 @@
 #include "ulp/backend/found_inf.h"
 
+#include <stdexcept>
+
 #include "ulp/graph/graph.h"
 
 namespace ulp {
@@ -14,6 +16,8 @@ std::vector<TensorId> judged_gradients(const Graph& graph) {
 }
 
 bool gradients_overflowed(double loss, const Graph& graph, std::span<const EncodeStats> stats) {
+  if (stats.size() < graph.tensor_count())
+    throw std::logic_error("range events are one for each tensor of the graph");
   const std::vector<TensorId> gradients = judged_gradients(graph);
   return gradients_overflowed(
       loss, 0, static_cast<uint32_t>(gradients.size()), 1,

@@ -27,7 +27,8 @@ void add_epoch(RunResult& result, const Json& line) {
   const std::string key = "test_" + result.metric, fp32 = key + "_fp32";
   const double value = number(line, key), loss = number(line, "train_loss");
   ++result.epochs;
-  if (result.epochs == 1 || (result.higher_is_better ? value > result.best : value < result.best)) {
+  const bool better = result.higher_is_better ? value > result.best : value < result.best;
+  if (result.epochs == 1 || better || (std::isnan(result.best) && !std::isnan(value))) {
     result.best = value;
     result.best_fp32 = line.contains(fp32) ? number(line, fp32) : value;
   }

@@ -548,7 +548,9 @@ void Engine::time_plan(PlanClock* clock) {
 StepResult Engine::evaluate(const StepState& step, const FeedBatch& batch, const OutputReader& read) {
   Program& program = find_program(evaluation_, batch.shape, "evaluation");
   feed(program, batch, 0);
-  return {run(program, step, {}, 0, read), weight_of(program, batch), false};
+  StepState state = step;
+  state.epoch = batch.epoch;
+  return {run(program, state, {}, 0, read), weight_of(program, batch), false};
 }
 
 StepResult Engine::evaluate_fp32(const StepState& step, const FeedBatch& batch, const OutputReader& read) {
@@ -556,11 +558,13 @@ StepResult Engine::evaluate_fp32(const StepState& step, const FeedBatch& batch, 
   const auto planned = pieces_.find(batch.shape);
   const int64_t total = batch.shape.examples, whole = planned == pieces_.end() ? total : planned->second;
   StepResult result;
+  StepState state = step;
+  state.epoch = batch.epoch;
   for (int64_t first = 0; first < total; first += whole) {
     const int64_t count = std::min(whole, total - first);
     Program& program = find_program(evaluation_fp32_, batch.shape.of(count), "evaluation in fp32");
     feed(program, batch, first);
-    result.loss += run(program, step, {}, first, read);
+    result.loss += run(program, state, {}, first, read);
     if (first == 0) result.weight = weight_of(program, batch);
   }
   return result;

@@ -22,6 +22,11 @@ void check(const Graph& graph, const Network& network) {
     if (id && !known(id))
       fail("session", "the build function returned a tensor that its graph does not have");
   }
+  if (network.loss_sum) {
+    const TensorInfo& sum = graph[network.loss_sum];
+    if (sum.kind != Kind::saved || sum.element != Element::real)
+      fail("session", "'{}' is no sum of the loss: use loss_sum or classify, or leave it out", sum.name);
+  }
   const TensorInfo& loss = graph[network.loss];
   if (loss.kind != Kind::activation || loss.element != Element::real) {
     fail("session", "the loss '{}' is a {} of {}: it must be computed by the network", loss.name,
@@ -75,12 +80,21 @@ BuiltNetwork build_network(const BuildFunction& build, const BatchShape& shape, 
   Builder b(made.graph, mode);
   made.network = build(b, shape);
   check(made.graph, made.network);
+  if (made.graph[made.network.loss].elements() % static_cast<size_t>(shape.examples) != 0) {
+    fail("session", "the loss has {} terms for {} examples: each example must have the same number of them",
+         made.graph[made.network.loss].elements(), shape.examples);
+  }
   if (!made.network.loss_sum) {
     made.network.loss_sum = loss_sum(b, std::string(kLossSumName), made.network.loss, made.network.weights);
   }
   for (const Node& node : made.graph.nodes()) {
     if (is_source(node)) made.sources.push_back(node.out[0]);
-    if (reads_resident(node)) made.resident.push_back(node.out[0]);
+    if (!reads_resident(node)) continue;
+    // A device cannot check numbers, so they must come from the host.
+    const NodeId numbers = made.graph[node.in[0]].producer;
+    if (!numbers || !is_source(made.graph[numbers]))
+      fail("session", "the numbers of examples that '{}' reads must be fed", node.name);
+    made.resident.push_back(node.out[0]);
   }
   return made;
 }

@@ -56,7 +56,8 @@ struct BuiltNetwork {
   Network network;  // with a loss_sum
   std::vector<TensorId> sources, resident;
 };
-// Throws an Error if the function returns no loss, or one that cannot be trained.
+// Throws an Error if the function returns no loss, or one with another number of terms for each
+// example, and for weights, sums and outputs that are none.
 BuiltNetwork build_network(const BuildFunction& build, const BatchShape& shape, Mode mode);
 // A number that differs if the nodes, names, shapes or attributes of two graphs do, as far as chance
 // allows.
@@ -89,8 +90,8 @@ struct FeedBatch {
   const Feed* find(std::string_view name) const;
 };
 
-// Throws an Error unless there is exactly one feed of the right size and element for every source of
-// the graph.
+// Throws an Error unless there is exactly one feed of the right element for every source of the
+// graph. The engine checks sizes.
 void check_feeds(const BuiltNetwork& network, const FeedBatch& batch);
 
 // What the outputs of a network hold after a run.

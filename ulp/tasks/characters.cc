@@ -33,6 +33,7 @@ constexpr std::string_view kLossSum = "loss_sum.sums";
 // The examples of a text: characters as numbers, of which 0 is none of the text's.
 struct Text {
   std::string name;
+  uint32_t digest = 0;                // of the whole file
   std::array<int32_t, 256> number{};  // of bytes that occur
   int64_t characters = 1;             // numbers in all
   std::vector<std::vector<int32_t>> train, test;
@@ -45,6 +46,7 @@ Text read_text(const std::string& path, int64_t length) {
   if (file.bad()) fail("data", "cannot read {}", path);
   Text text;
   text.name = path;
+  text.digest = tensor_number(all);
   for (const char c : all) text.number[static_cast<uint8_t>(c)] = 1;
   text.number['\n'] = 1;
   for (int32_t& number : text.number) number = number == 0 ? 0 : static_cast<int32_t>(text.characters++);
@@ -197,6 +199,12 @@ class CharacterTask : public LearningTask {
       : options_(options), text_(std::move(text)) {
     if (options.model != kModel)
       fail("tasks", "characters are learned by --model {}, got '{}'", kModel, options.model);
+    const bool images = options.padding != 0 || options.mirror || !options.image_shape.empty();
+    if (images || options.subset > 0 || options.label_smoothing != 0 || !options.data_dir.empty()) {
+      fail("tasks",
+           "characters have no use for --augment, --image-shape, --subset, --label-smoothing and --data-dir: "
+           "leave them out");
+    }
     if (options.length < 2) fail("tasks", "sequences must have 2 characters or more, got {}", options.length);
   }
 
@@ -218,7 +226,9 @@ class CharacterTask : public LearningTask {
   NetworkId id() const override {
     return {options_.model, options_.width, fmt::format("{}", options_.length), text_->characters};
   }
-  std::string data_text() const override { return fmt::format("; characters {}", text_->characters); }
+  std::string data_text() const override {
+    return fmt::format("; characters {}; text {:08x}", text_->characters, text_->digest);
+  }
 
   BuildFunction build() const override {
     const double width = options_.width;

@@ -127,6 +127,11 @@ void fill_noise(const ImageSet& set, Examples& part, size_t count) {
   }
 }
 
+void check_unused(const TaskOptions& options) {
+  if (options.length != TaskOptions{}.length)
+    fail("tasks", "--length is of sequences: images in classes have no use for it");
+}
+
 // Images with more channels than a device makes batches of are made on the host.
 TaskOptions without_many_channels(TaskOptions options, const ImageSet& set) {
   options.resident = options.resident && set.channels <= ImageBatchOptions::kMaxChannels;
@@ -175,7 +180,9 @@ ClassificationTask::ClassificationTask(const TaskOptions& options, ImageSet set)
     : options_(without_many_channels(options, set)),
       set_(std::make_shared<ImageSet>(std::move(set))),
       train_examples_(set_->train.count()),
-      test_examples_(set_->test.count()) {}
+      test_examples_(set_->test.count()) {
+  check_unused(options);
+}
 
 std::unique_ptr<ClassificationTask> ClassificationTask::of_noise(const TaskOptions& options, ImageSet shape,
                                                                  size_t train, size_t test) {

@@ -29,7 +29,8 @@ double Meter::number(const State& state, const std::string& key) {
   double value = 0;
   if (found != state.end() && !found->second.empty()) {
     const char* end = found->second.data() + found->second.size();
-    if (std::from_chars(found->second.data(), end, value).ptr == end) return value;
+    const auto [rest, error] = std::from_chars(found->second.data(), end, value);
+    if (error == std::errc() && rest == end) return value;
   }
   fail("checkpoint", "the state of the metrics has no number '{}'", key);
 }

@@ -2,6 +2,7 @@
 // trainer and the experiments know a task by this interface alone.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -23,7 +24,10 @@ struct Metric {
   std::string_view name;
   bool higher_is_better = true;
 
-  bool better(double a, double b) const { return higher_is_better ? a > b : a < b; }
+  // Any number is better than NaN.
+  bool better(double a, double b) const {
+    return !std::isnan(a) && (std::isnan(b) || (higher_is_better ? a > b : a < b));
+  }
 };
 
 // Computes the metrics of a task from the outputs of batches, on the host.
@@ -142,7 +146,7 @@ std::unique_ptr<LearningTask> outline_task(const TaskOptions& options);
 std::unique_ptr<LearningTask> sketch_task(const TaskOptions& options, const NetworkId& id,
                                           const DataSize& size = {});
 
-// Plans for every shape of the task, and its data.
+// Plans for every shape of the task.
 void plan_task(Engine& engine, const LearningTask& task);
 
 }  // namespace ulp
