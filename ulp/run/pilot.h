@@ -22,8 +22,8 @@ struct PilotOptions {
 
 class Pilot {
  public:
-  // With every group high, whatever the configuration's policy. The task must outlive it. Throws an Error for a configuration
-  // that cannot be followed.
+  // With every group high, whatever the configuration's policy. The task must outlive it. Throws an
+  // Error for a configuration that cannot be followed.
   Pilot(const RunConfig& config, const LearningTask& task, const PilotOptions& options);
 
   Engine& engine() { return *engine_; }

@@ -1,5 +1,6 @@
-// A training run: task, engine, evaluation each epoch, checkpoints, metrics. Everything that decides a bit follows from the configuration;
-// a run that was stopped anywhere and resumed ends with the weights of one that was not.
+// A training run: task, engine, evaluation each epoch, checkpoints, metrics. Everything that decides
+// a bit follows from the configuration. A run that was stopped anywhere and resumed ends with the
+// weights of one that was not.
 //
 // In the run's folder: config.toml (before anything else), metrics.jsonl, last.safetensors, best.safetensors,
 // ranges.bin where tensors are narrow, sensitivity.json where the policy measured it, and events.* with --tensorboard.
