@@ -53,6 +53,7 @@ check: packages
 	@tools/check_format
 	@tools/check_layers
 	@tools/check_types
+	@tools/check_words
 	@echo "formatting, layering and names: fine"
 
 asan tsan: packages
@@ -66,7 +67,7 @@ cuda: packages
 
 tidy: all
 	@$(PACKAGES) tools/packages-check.txt
-	find apps bench tests ulp -name '*.cc' | xargs clang-tidy -p $(RELEASE) --quiet
+	find apps bench examples tests ulp -name '*.cc' | xargs clang-tidy -p $(RELEASE) --quiet
 
 format:
 	@$(PACKAGES) tools/packages-check.txt

@@ -10,7 +10,7 @@ target_compile_options(ulp_flags INTERFACE
 if(ULP_WERROR)
   target_compile_options(ulp_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
-target_include_directories(ulp_flags INTERFACE ${CMAKE_SOURCE_DIR})
+target_include_directories(ulp_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
 if(ULP_SANITIZE)
   target_compile_options(ulp_flags INTERFACE -fsanitize=${ULP_SANITIZE} -fno-sanitize-recover=all
     -fno-omit-frame-pointer)
@@ -23,12 +23,12 @@ macro(ulp_sources variable)
   list(FILTER ${variable} EXCLUDE REGEX "_test\\.cc$")
 endmacro()
 
-# ulp_library(name SOURCES ... DEPS ...): the target of folder ulp/<name>; slashes in it become underscores.
-function(ulp_library name)
+# ulp_room(ulp_name SOURCES ... DEPS ...): the target of folder ulp/<name>; slashes become underscores.
+function(ulp_room name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
   target_link_libraries(${name} PUBLIC ulp_flags ${ARG_DEPS})
-  set_target_properties(${name} PROPERTIES OUTPUT_NAME ulp_${name} POSITION_INDEPENDENT_CODE ON)
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
 endfunction()
 
 # ulp_test(name SOURCES ... DEPS ... [LABEL label]): a GoogleTest program, one CTest entry.
@@ -39,7 +39,7 @@ function(ulp_test name)
   cmake_parse_arguments(ARG "" "LABEL" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} test_main GTest::gtest rapidcheck)
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   if(NOT ARG_LABEL)
     set(ARG_LABEL quick)
   endif()

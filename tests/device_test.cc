@@ -15,6 +15,7 @@
 #include "tests/support/fake_device.h"
 #include "tests/support/harness.h"
 #include "tests/support/temp.h"
+#include "ulp/backend/found_inf.h"
 #include "ulp/base/error.h"
 #include "ulp/lab/update_bench.h"
 #include "ulp/run/checkpoint.h"
@@ -306,12 +307,12 @@ TEST(Device, ACheckpointFitsAnyDevice) {
     return engine.train(step_of(options("cpu"), number, number, 1), data.examples()).loss;
   };
   const auto load = [&](ClassifierEngine& engine) {
-    load_checkpoint(file, "a run", "acc", [&](const RunProgress&) -> State& { return engine.state(); });
+    load_run_checkpoint(file, "a run", "acc", [&](const StepProgress&) -> State& { return engine.state(); });
   };
   ClassifierEngine here(options("cpu")), there(options("apart")), also(options("apart"));
   for (ClassifierEngine* engine : {&here, &there, &also}) engine->allocate();
   step(there, 0);
-  save_checkpoint(file, "a run", there.state(), {});
+  save_run_checkpoint(file, "a run", there.state(), {});
   load(here);
   load(also);
   EXPECT_TRUE(state_of(here) == state_of(there));

@@ -385,7 +385,8 @@ class CheckpointTest : public testing::Test {
     return values;
   }
   static RunProgress load(const std::string& file, const std::string& run, ClassifierEngine& engine) {
-    return load_checkpoint(file, run, "acc", [&](const RunProgress&) -> State& { return engine.state(); });
+    return load_run_checkpoint(file, run, "acc",
+                               [&](const StepProgress&) -> State& { return engine.state(); });
   }
   TempFolder folder_;
 };
@@ -406,7 +407,7 @@ TEST_F(CheckpointTest, GivesBackEveryBit) {
   progress.best = 1.0 / 3;
   progress.last = 0.25;
   progress.promoted = {"conv1.out", "fc.weight"};
-  save_checkpoint(path("a"), "m", engine.state(), progress);
+  save_run_checkpoint(path("a"), "m", engine.state(), progress);
   ClassifierOptions other_seed = made;
   other_seed.seed = 4;
   ClassifierEngine other(other_seed);
@@ -420,7 +421,7 @@ TEST_F(CheckpointTest, OfAnotherModelChangesNothing) {
   ClassifierEngine engine(options("resnet8", 4)), lenet(options("lenet", 4));
   engine.allocate();
   lenet.allocate();
-  save_checkpoint(path("a"), "m", engine.state(), {});
+  save_run_checkpoint(path("a"), "m", engine.state(), {});
   const auto before = all(lenet);
   EXPECT_THROW(load(path("a"), "m", lenet), Error);
   EXPECT_THROW(load(path("a"), "n", engine), Error);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/support/classifier.h"
+#include "ulp/backend/found_inf.h"
 #include "ulp/base/error.h"
 #include "ulp/run/scaling.h"
 #include "ulp/runtime/init.h"

@@ -24,8 +24,10 @@ void step_bench_command(StepBenchCommandOptions& options) {
   DataRequest shape;
   if (const std::string& text = options.bench.config.image_shape; !text.empty())
     parse_image_shape(text, shape);
-  options.bench.input = fmt::format("{}x{}x{}", shape.channels.value_or(3), shape.height.value_or(32),
-                                    shape.width.value_or(32));
+  if (!options.bench.config.image_shape.empty()) {
+    options.bench.input = fmt::format("{}x{}x{}", shape.channels.value_or(3), shape.height.value_or(32),
+                                      shape.width.value_or(32));
+  }
   const StepBench bench = bench_step(options.bench);
   if (options.json) {
     fmt::print("{}\n", step_bench_json(bench));
@@ -52,15 +54,51 @@ void add_step_bench_command(CLI::App& bench) {
       "--no-ceilings", [options] { options->bench.ceilings = false; },
       "Do not measure what the machine can do: a copy and a matrix product");
   command->add_flag("--json", options->json, "Print one JSON object");
-  add_named_options(
-      *command, options->run,
-      {"model",     "width",      "label_smoothing", "image_shape",    "batch",           "grad_accum",
-       "optimizer", "lr",         "momentum",        "nesterov",       "weight_decay",    "beta1",
-       "beta2",     "eps",        "clip_value",      "clip_norm",      "policy",          "candidates",
-       "hi",        "lo",         "lo_grad",         "weight_grad",    "keep_first_last", "formats",
-       "promote",   "loss_scale", "accumulator",     "overflow",       "update",          "weight",
-       "state",     "groups",     "fused_backward",  "fused_overflow", "device",          "threads",
-       "workspace", "kernels",    "tensor_core",     "tf32",           "fp8_native",      "seed"});
+  add_named_options(*command, options->run,
+                    {"task",
+                     "model",
+                     "width",
+                     "label_smoothing",
+                     "image_shape",
+                     "length",
+                     "batch",
+                     "grad_accum",
+                     "optimizer",
+                     "lr",
+                     "momentum",
+                     "nesterov",
+                     "weight_decay",
+                     "beta1",
+                     "beta2",
+                     "eps",
+                     "clip_value",
+                     "clip_norm",
+                     "policy",
+                     "candidates",
+                     "hi",
+                     "lo",
+                     "lo_grad",
+                     "weight_grad",
+                     "keep_first_last",
+                     "formats",
+                     "promote",
+                     "loss_scale",
+                     "accumulator",
+                     "overflow",
+                     "update",
+                     "weight",
+                     "state",
+                     "groups",
+                     "fused_backward",
+                     "fused_overflow",
+                     "device",
+                     "threads",
+                     "workspace",
+                     "kernels",
+                     "tensor_core",
+                     "tf32",
+                     "fp8_native",
+                     "seed"});
   command->footer(
       "Examples are random numbers, 32x32x3 unless --image-shape says otherwise. Options mean what they mean "
       "to ulp train, but weights stay as they are unless --lr is given (auto: 0 here): on one batch for ever "
@@ -71,6 +109,7 @@ void add_step_bench_command(CLI::App& bench) {
       "  ulp bench step --model resnet18 --batch 32 --policy size:0.5 --steps 10\n"
       "  ulp bench step --model mobilenetv2 --policy amp:bf16 --optimizer adamw --update extra:8 "
       "--fused-backward\n"
+      "  ulp bench step --task characters --model charmlp --length 64 --classes 80 --lr 0.01\n"
       "  ulp bench step --model resnet20 --profile-steps 0 --json");
   command->callback([options] { step_bench_command(*options); });
 }

@@ -78,7 +78,9 @@ class JobProgress : public JobObserver {
     std::string line = fmt::format("stopped  {}", list_.names[job]), reason = why;
     if (end == JobEnd::finished) {
       try {
-        line = fmt::format("finished {}  best {}", list_.names[job], share_text(read_result(folder).best));
+        const RunResult result = read_result(folder);
+        line =
+            fmt::format("finished {}  best {}", list_.names[job], metric_text({result.metric, result.best}));
         ++finished_;
         if (whole) times_.add(list_.jobs[job].config, seconds);
       } catch (const Error& error) {

@@ -18,7 +18,7 @@ namespace ulp {
 namespace {
 
 struct ParetoCommandOptions : PilotCommandOptions {
-  std::string out, measure = "accuracy";
+  std::string out, measure = "metric";
   int64_t seeds = 3;
 };
 
@@ -30,7 +30,7 @@ void pareto_command(const ParetoCommandOptions& command) {
   if (command.out.empty()) fail("lab", "--out is empty: name the folder to write to");
   ParetoOptions options;
   options.config = command.config();
-  options.measure = command.measure == "accuracy" ? Measure::accuracy : Measure::gradient;
+  options.measure = command.measure == "gradient" ? Measure::gradient : Measure::score;
   options.seeds = command.seeds;
   options.pilot = command.pilot;
   options.folder = command.out;
@@ -51,10 +51,9 @@ void pareto_command(const ParetoCommandOptions& command) {
     throw Stopped();
   }
   const std::vector<Path> paths = policy_paths(options, *task);
-  write(folder / "pareto.csv", choices_csv(result, paths, options.measure));
-  write(folder / "pareto.svg", choices_svg(result, paths, options.measure));
-  fmt::print("{}\nwritten to {}: pareto.csv, pareto.svg\n", summary_text(result, paths, options.measure),
-             command.out);
+  write(folder / "pareto.csv", choices_csv(result, paths));
+  write(folder / "pareto.svg", choices_svg(result, paths));
+  fmt::print("{}\nwritten to {}: pareto.csv, pareto.svg\n", summary_text(result, paths), command.out);
 }
 
 void add_pareto_command(CLI::App& lab) {
@@ -68,10 +67,11 @@ void add_pareto_command(CLI::App& lab) {
       ->type_name("DIR")
       ->required();
   command
-      ->add_option("--measure", options->measure,
-                   "accuracy: train each choice and test it; gradient: the error in the gradient, as in ulp "
-                   "sensitivity")
-      ->check(CLI::IsMember({"accuracy", "gradient"}))
+      ->add_option(
+          "--measure", options->measure,
+          "metric: train each choice and test it by the task's metric, also called accuracy; gradient: "
+          "the error in the gradient, as in ulp sensitivity")
+      ->check(CLI::IsMember({"metric", "accuracy", "gradient"}))
       ->capture_default_str();
   command
       ->add_option("--seeds", options->seeds, "Measure with so many seeds, from --seed on, and take the mean")

@@ -24,7 +24,7 @@ namespace {
 struct PlanCommandOptions {
   RunOptions run;
   int64_t classes = ModelRequest{}.classes;
-  std::string input = "3x32x32", save;
+  std::string input, save;
   bool choices = false, json = false, steps = false;
 };
 
@@ -155,11 +155,6 @@ void save_assignment(const PlanCommandOptions& options, const NetworkId& id, con
 }
 
 void plan_command(const PlanCommandOptions& options) {
-  try {
-    parse_image_size(options.input);
-  } catch (const Error&) {
-    fail("plan", "--input must be CHANNELSxHEIGHTxWIDTH, such as 3x32x32, got '{}'", options.input);
-  }
   // The optimizer, momentum and bytes as training has them unless told.
   const RunConfig config = options.run.settings();
   check_precision(config);
@@ -197,14 +192,16 @@ void add_plan_command(CLI::App& program) {
       program.add_subcommand("plan", "The tensors, formats and memory of a training step, before it runs");
   auto options = std::make_shared<PlanCommandOptions>();
   command->add_option("--classes", options->classes, "Classes")->capture_default_str();
-  command->add_option("--input", options->input, "CxHxW of an image")->capture_default_str();
+  command->add_option("--input", options->input, "CxHxW of an image; 3x32x32 unless said")
+      ->type_name("CxHxW");
   add_named_options(
       *command, options->run,
-      {"model",           "width",      "batch",   "grad_accum",  "optimizer",      "clip_norm",
-       "policy",          "candidates", "hi",      "lo",          "lo_grad",        "weight_grad",
-       "keep_first_last", "formats",    "promote", "loss_scale",  "accumulator",    "overflow",
-       "update",          "weight",     "state",   "groups",      "fused_backward", "fused_overflow",
-       "device",          "workspace",  "kernels", "tensor_core", "tf32",           "fp8_native"});
+      {"task",           "model",          "width",           "length",     "batch",   "grad_accum",
+       "optimizer",      "clip_norm",      "policy",          "candidates", "hi",      "lo",
+       "lo_grad",        "weight_grad",    "keep_first_last", "formats",    "promote", "loss_scale",
+       "accumulator",    "overflow",       "update",          "weight",     "state",   "groups",
+       "fused_backward", "fused_overflow", "device",          "workspace",  "kernels", "tensor_core",
+       "tf32",           "fp8_native"});
   command->get_option("--model")->required();
   command->add_option("--save", options->save, "Write the assignment to a file");
   command->add_flag("--choices", options->choices,
@@ -220,6 +217,7 @@ void add_plan_command(CLI::App& program) {
       "  ulp plan --model resnet18 --policy peak:300MB\n"
       "  ulp plan --model resnet18 --optimizer adamw --update extra:8 --state 8bit --fused-backward\n"
       "  ulp plan --model resnet18 --policy size:0.5 --device cuda\n"
+      "  ulp plan --task characters --model charmlp --length 64 --classes 80 --policy size:0.5\n"
       "  ulp plan --model squeezenet --width 0.25 --json");
   command->callback([options] { plan_command(*options); });
 }

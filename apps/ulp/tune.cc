@@ -1,8 +1,9 @@
-// `ulp tune`: how much can be stored low, by the accuracy that short runs reach or by the memory
+// `ulp tune`: how much can be stored low, by what short runs reach on the test set or by the memory
 // that there is.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 
@@ -46,13 +47,13 @@ std::string share_cell(double share, int digits = 2) { return fmt::format("{:.{}
 // What the user will train, but for the policy; the folder is the one of tuning.
 RunConfig own_config(const TuneOptions& options) {
   RunConfig config = options.run.settings();
-  if (config.task != RunConfig{}.task)
-    fail("tune", "tuning compares accuracies, and task {} has none: use ulp sweep", config.task);
   if (options.given("policy") || config.policy != RunConfig().policy) {
     fail("tune", "tuning chooses the policy, size:R: leave policy {} out", config.policy);
   }
   if (config.out.empty()) {
-    config.out = fmt::format("runs/tune-{}-{}-{}", config.model, config.data, config.seed);
+    std::string name = fmt::format("tune-{}-{}-{}", config.model, config.data, config.seed);
+    std::replace(name.begin(), name.end(), '/', '_');  // data may be a path
+    config.out = "runs/" + name;
   }
   config.policy = "size:1";  // with which formats can be chosen
   check(config);
@@ -62,12 +63,8 @@ RunConfig own_config(const TuneOptions& options) {
 void check_options(const TuneOptions& options) {
   const bool drop = options.drop_option->count() > 0, memory = options.memory_option->count() > 0;
   if (drop == memory) {
-    fail("tune", "give {} --max-drop, to choose by accuracy, {} --memory, to choose by bytes",
+    fail("tune", "give {} --max-drop, to choose by the test metric, {} --memory, to choose by bytes",
          drop ? "either" : "one of", drop ? "or" : "and");
-  }
-  if (drop && !(options.max_drop >= 0 && options.max_drop < 1)) {
-    fail("tune", "--max-drop is {}; it must be a share from 0, below 1: 0.01 is one percent point",
-         options.max_drop);
   }
   if (options.jobs < 1) fail("tune", "--jobs is {}; it must be a whole number from 1", options.jobs);
   if (options.pilot_epochs < 1) {
@@ -81,6 +78,17 @@ void check_options(const TuneOptions& options) {
     if (memory && option->count() > 0) {
       fail("tune", "{} is about pilot runs, and --memory needs none: leave it out", option->get_name());
     }
+  }
+}
+
+// In units of the metric.
+void check_drop(double max_drop, const Score& score) {
+  if (score.percent() && !(max_drop >= 0 && max_drop < 1)) {
+    fail("tune", "--max-drop is {}; it must be a share from 0, below 1: 0.01 is one percent point", max_drop);
+  }
+  if (!(max_drop >= 0 && std::isfinite(max_drop))) {
+    fail("tune", "--max-drop is {}; it must be a number from 0, how much worse {} may be", max_drop,
+         score.word());
   }
 }
 
@@ -146,7 +154,7 @@ void tune_memory(const TuneOptions& options, const RunConfig& config) {
 }
 
 // Flags say how long pilots are too, and --pilot-... go before them; a file is about the run to
-// come.
+// come. A task that trains on all examples does so in pilots.
 RunConfig pilot_config(const TuneOptions& options, RunConfig config, const RunInput& input) {
   if (options.epochs_option->count() > 0 || !(options.given("epochs") || options.given("steps"))) {
     const bool shorter = config.steps == 0 && config.epochs < options.pilot_epochs;
@@ -154,8 +162,12 @@ RunConfig pilot_config(const TuneOptions& options, RunConfig config, const RunIn
     config.steps = 0;
   }
   if (options.subset_option->count() > 0) {
+    if (options.pilot_subset > 0 && !input.takes_subset) {
+      fail("tune", "--pilot-subset is {}, and task {} trains on all examples: leave it out",
+           options.pilot_subset, config.task);
+    }
     config.subset = options.pilot_subset;
-  } else if (!options.given("subset")) {
+  } else if (!options.given("subset") && input.takes_subset) {
     const auto most = static_cast<size_t>(std::max(kPilotExamples, config.batch));
     const size_t all = config.subset > 0 ? static_cast<size_t>(config.subset) : input.size.train;
     if (all > most) config.subset = static_cast<int64_t>(most);
@@ -188,24 +200,26 @@ Pilots make_pilots(const RunConfig& pilot, const std::vector<double>& ratios, co
 }
 
 void print_pilots(const std::vector<TunePilot>& pilots, const RunResult& fp32, const RunEstimate& fp32_plan,
-                  uint64_t all_high) {
+                  uint64_t all_high, const Score& score) {
   TextTable table;
-  table.columns = {{"r"},    {"planned aggregate %"}, {"measured low %"}, {"planned peak"}, {"best acc %"},
-                   {"drop"}, {"promotions"},          {"", true}};
+  table.columns = {
+      {"r"},    {"planned aggregate %"}, {"measured low %"}, {"planned peak"}, {"best " + score.title()},
+      {"drop"}, {"promotions"},          {"", true}};
   const auto relative = [&](const RunEstimate& plan) {
     return share_cell(static_cast<double>(plan.aggregate_bits) / static_cast<double>(all_high));
   };
   table.rows.push_back({"fp32", relative(fp32_plan), share_cell(0), bytes_cell(fp32_plan.peak_bytes),
-                        share_cell(fp32.best), "", "0", fp32.diverged ? "diverged" : ""});
+                        score.number(fp32.best), "", "0", fp32.diverged ? "diverged" : ""});
   for (const TunePilot& pilot : pilots) {
     const bool done = pilot.finished;
-    table.rows.push_back(
-        {fmt::format("{}", pilot.ratio), relative(pilot.plan), done ? share_cell(pilot.low_ratio) : "-",
-         bytes_cell(pilot.plan.peak_bytes), done ? share_cell(pilot.best) : "-",
-         done ? share_cell(fp32.best - pilot.best) : "-", done ? std::to_string(pilot.promotions) : "-",
-         !done            ? "failed"
-         : pilot.diverged ? "diverged"
-                          : ""});
+    table.rows.push_back({fmt::format("{}", pilot.ratio), relative(pilot.plan),
+                          done ? share_cell(pilot.low_ratio) : "-", bytes_cell(pilot.plan.peak_bytes),
+                          done ? score.number(pilot.best) : "-",
+                          done ? score.number(score.drop(fp32.best, pilot.best)) : "-",
+                          done ? std::to_string(pilot.promotions) : "-",
+                          !done            ? "failed"
+                          : pilot.diverged ? "diverged"
+                                           : ""});
   }
   fmt::print("\n{}\n", table.markdown());
 }
@@ -213,6 +227,7 @@ void print_pilots(const std::vector<TunePilot>& pilots, const RunResult& fp32, c
 void tune_drop(const TuneOptions& options, const RunConfig& config) {
   const std::vector<double> ratios = parse_ratios(options.ratios);
   const RunInput input = run_input(config);
+  check_drop(options.max_drop, input.score);
   const RunConfig pilot = pilot_config(options, config, input);
   Pilots made = make_pilots(pilot, ratios, input);
   for (const Job& job : made.list.jobs) refuse_other_run(job);
@@ -240,19 +255,19 @@ void tune_drop(const TuneOptions& options, const RunConfig& config) {
     one.promotions = result.promotions;
   }
   const uint64_t all_high = estimate_of(with_ratio(pilot, 0), input).aggregate_bits;
-  print_pilots(made.pilots, fp32, estimate_of(baseline.config, input), all_high);
+  print_pilots(made.pilots, fp32, estimate_of(baseline.config, input), all_high, input.score);
   if (fp32.diverged) {
     fmt::print(
         "the run in fp32, which the others are compared with, diverged: nothing is chosen. Try a smaller "
         "--lr\n");
     throw CLI::RuntimeError(1);
   }
-  const std::optional<size_t> chosen = choose_by_drop(made.pilots, fp32.best, options.max_drop);
+  const std::optional<size_t> chosen = choose_by_drop(made.pilots, input.score, fp32.best, options.max_drop);
   if (!chosen) {
     fmt::print(
-        "none is within {} of fp32's {:.2f}%: nothing is chosen. Allow a larger --max-drop, try smaller "
+        "none is within {} of fp32's {}: nothing is chosen. Allow a larger --max-drop, try smaller "
         "--ratios, or longer pilots\n",
-        options.max_drop, 100 * fp32.best);
+        options.max_drop, input.score.text(fp32.best));
     throw CLI::RuntimeError(1);
   }
   write_choice(config, made.pilots[*chosen].ratio);
@@ -262,13 +277,15 @@ void tune_drop(const TuneOptions& options, const RunConfig& config) {
 
 void add_tune_command(CLI::App& program) {
   CLI::App* command =
-      program.add_subcommand("tune", "Choose how much is stored low: by accuracy, or by memory");
+      program.add_subcommand("tune", "Choose how much is stored low: by a metric, or by memory");
   auto options = std::make_shared<TuneOptions>();
   options->drop_option =
       command
-          ->add_option("--max-drop", options->max_drop,
-                       "Train short pilots, and choose what saves most within this of fp32's test accuracy")
-          ->type_name("SHARE");
+          ->add_option(
+              "--max-drop", options->max_drop,
+              "Train short pilots, and choose what saves most and is at most this worse than fp32 in "
+              "the task's test metric; of accuracy a share")
+          ->type_name("DROP");
   options->memory_option = command
                                ->add_option("--memory", options->memory,
                                             "Choose the smallest ratio whose planned peak fits in this")
@@ -298,6 +315,7 @@ void add_tune_command(CLI::App& program) {
       "  ulp tune --model squeezenet --width 0.25 --max-drop 0.01\n"
       "  ulp tune --model resnet20 --epochs 3 --max-drop 0.005 --ratios 0.5,0.8,0.9,1 --out runs/tune\n"
       "  ulp tune --model resnet18 --data cifar10 --epochs 200 --memory 300MB\n"
+      "  ulp tune --task characters --data text.txt --model charmlp --max-drop 0.05\n"
       "  ulp train --config runs/tune/tuned.toml");
   command->callback([options] {
     check_options(*options);

@@ -34,7 +34,7 @@ void update_costs_command(const UpdateCostsOptions& options) {
 void add_update_costs_command(CLI::App& lab) {
   CLI::App* command = lab.add_subcommand(
       "update-costs",
-      "What update rules are worth: accuracy, loss and cancelled updates by the bytes of a weight");
+      "What update rules are worth: metric, loss and cancelled updates by the bytes of a weight");
   auto options = std::make_shared<UpdateCostsOptions>();
   command
       ->add_option("folder", options->folder, "Of a sweep, or of any runs; those that are finished are read")

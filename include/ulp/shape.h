@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 
+#pragma GCC visibility push(default)
 namespace ulp {
 
 class Shape {
@@ -46,3 +47,4 @@ class Shape {
 std::string shape_text(const Shape& shape);
 
 }  // namespace ulp
+#pragma GCC visibility pop

@@ -148,7 +148,7 @@ class Trial {
         bench_.feed(id, feed.data());
       } else if (tensor.producer && reads_resident(graph()[tensor.producer])) {
         fill_bytes(i, id, resident_bytes(graph(), graph()[tensor.producer]));
-      } else if (tensor.element == Element::byte && tensor.kind == Kind::label) {
+      } else if (tensor.element == Element::byte && tensor.kind == Kind::fed) {
         fill_bytes(i, id, tensor.elements());
       } else if (tensor.element == Element::real) {
         feeds_[i] = random_values(tensor);

@@ -22,7 +22,7 @@ NodeRunner::NodeRunner(const Graph& graph, std::vector<TensorFormat> formats, co
   for (size_t i = 0; i < graph.tensor_count(); ++i) {
     const TensorId id{static_cast<int32_t>(i)};
     const Kind kind = graph[id].kind;
-    if (kind == Kind::saved || kind == Kind::grad_sum || kind == Kind::label)
+    if (kind == Kind::saved || kind == Kind::grad_sum || kind == Kind::fed)
       formats_[i] = {parse_storage("fp32"), {}};
     formats_[i] = formats_[static_cast<size_t>(graph.format_of(id).index)];
     if (graph[id].alias) continue;

@@ -107,3 +107,10 @@ std::string complaint_of(F&& f, const std::string& path = "") {
 }
 
 }  // namespace ulp
+
+// `act` throws an Error of one line that has these words in it.
+#define EXPECT_SAYS(act, words)                                             \
+  do {                                                                      \
+    const std::string said = ::ulp::complaint_of([&] { (void)(act); });     \
+    EXPECT_NE(said.find(words), std::string::npos) << #act << ": " << said; \
+  } while (false)

@@ -46,9 +46,12 @@ struct BasicConvExtents {
   }
   // The image's row and column that kernel row or column `k` reads for output row or column `o`.
   // They may lie outside, so `Int` must be signed.
-  ULP_HD constexpr Int row(Int o, Int k) const { return o * stride_h - padding_h + k; }
-  ULP_HD constexpr Int column(Int o, Int k) const { return o * stride_w - padding_w + k; }
-  ULP_HD constexpr bool inside(Int y, Int x) const { return y >= 0 && y < h && x >= 0 && x < w; }
+  static constexpr bool kSigned = Int(-1) < Int(0);
+  ULP_HD constexpr Int row(Int o, Int k) const requires kSigned { return o * stride_h - padding_h + k; }
+  ULP_HD constexpr Int column(Int o, Int k) const requires kSigned { return o * stride_w - padding_w + k; }
+  ULP_HD constexpr bool inside(Int y, Int x) const requires kSigned {
+    return y >= 0 && y < h && x >= 0 && x < w;
+  }
 
   // The same with the output's height and width computed from the other extents.
   constexpr BasicConvExtents with_output() const {

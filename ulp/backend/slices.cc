@@ -29,7 +29,7 @@ int64_t BatchSlices::slices_within(size_t room) const {
 
 int64_t BatchSlices::more_slices(int64_t slices) const {
   const int64_t before = even_step(slices);
-  while (even_step(slices) >= before) ++slices;
+  while (slices < units && even_step(slices) >= before) ++slices;
   return slices;
 }
 

@@ -21,9 +21,10 @@ struct BatchSlices {
   int64_t step(int64_t slices) const;
   // The same, but without a smaller last slice if fewer than twice as many slices make that possible.
   int64_t even_step(int64_t slices) const;
-  // The fewest slices that take at most `room` bytes each, were the quantum 1; a room of 0 counts as 1.
+  // All bytes divided by `room`, rounded up: with fewer slices none would fit. A slice has whole
+  // units and quanta, so one of that many may still take more. A room of 0 counts as 1.
   int64_t slices_within(size_t room) const;
-  // The next number of slices whose even_step is smaller. Even_step must exceed the quantum.
+  // The next number of slices whose even_step is smaller; `units` if there is none.
   int64_t more_slices(int64_t slices) const;
   // The largest slice of whole quanta that takes at most `room` bytes; at least a quantum, at most all.
   int64_t step_within(size_t room) const;

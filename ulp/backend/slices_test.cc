@@ -32,6 +32,7 @@ TEST(BatchSlices, EvenSlicesHaveNoRemainderIfLittleMoreOfThemDo) {
   EXPECT_EQ((BatchSlices{.units = 100, .quantum = 8}).even_step(3), 40);
   EXPECT_EQ(batch.more_slices(1), 2);
   EXPECT_EQ(batch.more_slices(5), 7);
+  EXPECT_EQ(batch.more_slices(12), 96);  // no slice is smaller than a quantum
 }
 
 TEST(BatchSlices, TooLittleRoomGivesTheSmallestSlice) {

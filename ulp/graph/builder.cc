@@ -1,26 +1,82 @@
 #include "ulp/graph/builder.h"
 
 #include "ulp/base/error.h"
+#include "ulp/graph/ops/source.h"
 
 namespace ulp {
+namespace {
+
+// Shape rules see no elements: numbers of the wrong kind would be read as if they were right. A
+// target gets no gradient, so it must not be computed.
+void check_operand(const Graph& graph, const OpDef& op, const std::string& name, size_t i, TensorId id) {
+  const TensorInfo& tensor = graph[id];
+  const OperandKind expected = i < op.operands.size() ? op.operands[i] : OperandKind::computed;
+  const bool index = tensor.element == Element::int32, real = tensor.element == Element::real;
+  const bool fed = tensor.producer && is_source(graph[tensor.producer]);
+  std::string_view wanted;
+  switch (expected) {
+    case OperandKind::computed:
+      if (!real || tensor.kind == Kind::fed)
+        wanted = "real numbers that have a format, from `input` or an operator";
+      break;
+    case OperandKind::index:
+      if (!index) wanted = "int32, from `indices` or `take`";
+      break;
+    case OperandKind::target:
+      if (!real || !fed) wanted = "fed, from `target` or `input`";
+      break;
+  }
+  if (!wanted.empty())
+    fail("graph", "{} ({}): operand {} must be {}, and '{}' is not", name, op.name, i + 1, wanted,
+         tensor.name);
+}
+
+}  // namespace
+
+const Shape& Builder::shape(TensorId id) const {
+  if (!graph_.has(id)) fail("graph", "a tensor that this builder has not made has no shape");
+  return graph_[id].shape;
+}
+
+void Builder::time_step(int64_t t) {
+  if (t < 0) fail("graph", "time steps are numbered from 0, got {}", t);
+  time_ = t;
+}
+
+std::string Builder::node_name(const std::string& name) const {
+  const auto first = first_.find(name);
+  const bool later = time_ >= 0 && first != first_.end() && first->second != time_;
+  return later ? fmt::format("{}@{}", name, time_) : name;
+}
 
 std::vector<TensorId> Builder::add(const OpDef& op, const std::string& name, std::vector<TensorId> in,
-                                   Attrs attrs) {
+                                   const Attrs& attrs) {
+  const std::string own = node_name(name);
   std::vector<Shape> shapes;
-  for (const TensorId id : in) shapes.push_back(graph_[id].shape);
+  for (size_t i = 0; i < in.size(); ++i) {
+    if (!graph_.has(in[i]))
+      fail("graph", "{} ({}): operand {} is no tensor that this builder has made", name, op.name, i + 1);
+    check_operand(graph_, op, name, i, in[i]);
+    shapes.push_back(graph_[in[i]].shape);
+  }
   std::vector<Output> outputs;
   try {
     outputs = op.infer(attrs, shapes);
   } catch (const Error& error) {
     fail("graph", "{} ({}): {}", name, op.name, error.what());
   }
-  Node node{&op, name, std::move(attrs), std::move(in), {}, Phase::forward, false};
+  if (time_ >= 0) first_.emplace(name, time_);
+  Node node{&op, own, attrs, std::move(in), {}, Phase::forward, false};
   for (const Output& output : outputs) {
     TensorInfo info;
-    info.name = name + "." + std::string(output.name);
+    info.name = own + "." + std::string(output.name);
     info.shape = output.shape;
     info.kind = output.kind;
     info.element = output.element;
+    if (own != name) {
+      info.step_of = graph_.find(name + "." + std::string(output.name));
+      info.format_from = info.step_of;
+    }
     if (op.moves) info.format_from = node.in[0];
     if (op.form == Form::view) info.alias = node.in[0];
     node.out.push_back(graph_.add_tensor(std::move(info)));
@@ -30,7 +86,30 @@ std::vector<TensorId> Builder::add(const OpDef& op, const std::string& name, std
   return out;
 }
 
+std::vector<TensorId> Builder::add(const OpDef& op, const std::string& name, std::vector<TensorId> in) {
+  return add(op, name, std::move(in), Attrs{});
+}
+
+TensorId Builder::add_one(const OpDef& op, const std::string& name, std::vector<TensorId> in,
+                          const Attrs& attrs) {
+  return add(op, name, std::move(in), attrs).front();
+}
+
+TensorId Builder::add_one(const OpDef& op, const std::string& name, std::vector<TensorId> in) {
+  return add_one(op, name, std::move(in), Attrs{});
+}
+
+TensorId Builder::shared_state(const std::string& name, const Shape& shape) const {
+  const TensorId found = time_ > 0 ? graph_.find(name) : TensorId{};
+  if (found && graph_[found].shape != shape) {
+    fail("graph", "'{}' is {} in one time step and {} in another", name, shape_text(graph_[found].shape),
+         shape_text(shape));
+  }
+  return found;
+}
+
 TensorId Builder::weight(const std::string& name, const Shape& shape, Init init) {
+  if (const TensorId shared = shared_state(name, shape)) return shared;
   TensorInfo info;
   info.name = name;
   info.shape = shape;
@@ -40,6 +119,7 @@ TensorId Builder::weight(const std::string& name, const Shape& shape, Init init)
 }
 
 TensorId Builder::statistic(const std::string& name, const Shape& shape, float start) {
+  if (const TensorId shared = shared_state(name, shape)) return shared;
   TensorInfo info;
   info.name = name;
   info.shape = shape;

@@ -65,7 +65,19 @@ void Gradients::make_gradients() {
     grad.name = tensor.name + ".grad";
     grad.shape = tensor.shape;
     grad.kind = tensor.kind == Kind::weight ? Kind::weight_grad : Kind::activation_grad;
-    if (tensor.format_from) grad.format_from = graph_[tensor.format_from].grad;
+    const bool view = tensor.format_from && tensor.format_from != tensor.step_of;
+    if (view) grad.format_from = graph_[tensor.format_from].grad;
+    if (tensor.step_of) {
+      // The first step may have no gradient, such as one that reads inputs alone. Then the earliest
+      // that has one stands for all, by the name that policies know.
+      const std::string first = graph_[tensor.step_of].name + ".grad";
+      if (const TensorId root = graph_.find(first)) {
+        grad.step_of = root;
+        if (!view) grad.format_from = root;
+      } else {
+        grad.name = first;
+      }
+    }
     const TensorId made = graph_.add_tensor(std::move(grad));
     graph_.edit(id).grad = made;
   }

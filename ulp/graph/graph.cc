@@ -25,8 +25,8 @@ std::string_view kind_name(Kind kind) {
       return "optimizer";
     case Kind::saved:
       return "kept";
-    case Kind::label:
-      return "label";
+    case Kind::fed:
+      return "fed";
   }
   return "?";
 }

@@ -16,15 +16,10 @@
 #include <utility>
 #include <vector>
 
-#include "ulp/tensor/shape.h"
+#include "ulp/network.h"  // IWYU pragma: export
+#include "ulp/shape.h"
 
 namespace ulp {
-
-struct TensorId {
-  int32_t index = -1;
-  explicit operator bool() const { return index >= 0; }
-  bool operator==(const TensorId&) const = default;
-};
 
 struct NodeId {
   int32_t index = -1;
@@ -42,7 +37,7 @@ enum class Kind : uint8_t {
   optimizer,    // state
   // fp32 or bytes that forward leaves for backward beside activations: means, pool indices.
   saved,
-  label,
+  fed,  // numbers that a step is given as they are: indices, targets of a loss
 };
 std::string_view kind_name(Kind kind);
 
@@ -53,29 +48,19 @@ constexpr bool is_state(Kind kind) {
 
 constexpr bool is_gradient(Kind kind) { return kind == Kind::activation_grad || kind == Kind::weight_grad; }
 
-enum class Element : uint8_t { real, int32, byte };
 std::string_view element_name(Element element);
 // Of an element as it is fed and as int32 and bytes are stored; reals are fed in fp32.
 constexpr size_t element_bytes(Element element) { return element == Element::byte ? 1 : 4; }
-
-// How a state tensor starts.
-struct Init {
-  enum class Law : uint8_t { constant, normal, uniform };
-  Law law = Law::constant;
-  float value = 0;  // the constant; the standard deviation; half the width of the interval around 0
-
-  static Init constant(float value) { return {Law::constant, value}; }
-  static Init normal(float deviation) { return {Law::normal, deviation}; }
-  static Init uniform(float bound) { return {Law::uniform, bound}; }
-};
 
 struct TensorInfo {
   std::string name;
   Shape shape;
   Kind kind = Kind::activation;
   Element element = Element::real;
-  // It has no format of its own but that tensor's: a view, or a part of a gradient.
+  // It has no format of its own but that tensor's: a view, a part of a gradient, a later time step.
   TensorId format_from = {};
+  // It is a later time step of that tensor: for policies and reports the two are one.
+  TensorId step_of = {};
   // It has no bytes of its own but that tensor's: the same codes under another shape.
   TensorId alias = {};
   // It is written with the same bits as that tensor: it has its format and its random words.
@@ -138,6 +123,7 @@ class Graph {
   const Node& operator[](NodeId id) const { return nodes_[static_cast<size_t>(id.index)]; }
   TensorInfo& edit(TensorId id) { return tensors_[static_cast<size_t>(id.index)]; }
 
+  bool has(TensorId id) const { return id && static_cast<size_t>(id.index) < tensors_.size(); }
   size_t tensor_count() const { return tensors_.size(); }
   size_t node_count() const { return nodes_.size(); }
   std::span<const TensorInfo> tensors() const { return tensors_; }

@@ -33,6 +33,9 @@ struct Output {
   Element element = Element::real;
 };
 
+// What an operand must be.
+enum class OperandKind : uint8_t { computed, index, target };
+
 struct OpDef {
   std::string_view name;
   Form form = Form::general;
@@ -45,6 +48,14 @@ struct OpDef {
   bool anchors = false;
   // Its output has the codes of its first input in another order or shape, and so its format.
   bool moves = false;
+  // A kernel may copy codes where the formats of its inputs and outputs agree.
+  bool copies = false;
+  // Of forward operators: what each operand must be; those beyond the list are computed.
+  std::span<const OperandKind> operands = {};
+
+  // Whether every kernel of it reports the range of what it writes. One that copies codes decodes
+  // nothing and sees no values.
+  constexpr bool reports_range() const { return !moves && !copies; }
 };
 
 }  // namespace ulp

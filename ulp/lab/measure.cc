@@ -4,8 +4,10 @@
 
 #include <bit>
 #include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -42,11 +44,12 @@ EngineOptions planner_options(const ParetoOptions& options, const LearningTask& 
 // what.
 class MeasuredFile {
  public:
-  MeasuredFile(const ParetoOptions& options, size_t choices)
+  MeasuredFile(const ParetoOptions& options, const Score& score, size_t choices)
       : path_((std::filesystem::path(options.folder) / "measured.csv").string()) {
-    const bool accuracy = options.measure == Measure::accuracy;
-    std::string what = fmt::format("# {}; {}", accuracy ? "accuracy" : "gradient", run_text(options.config));
-    if (!accuracy) what += fmt::format("; pilot {} {}", options.pilot.batches, options.pilot.warmup);
+    const bool gradient = options.measure == Measure::gradient;
+    std::string what =
+        fmt::format("# {}; {}", gradient ? "gradient" : score.word(), run_text(options.config));
+    if (gradient) what += fmt::format("; pilot {} {}", options.pilot.batches, options.pilot.warmup);
     // There must be a file to lock; one that was empty says nothing.
     std::ofstream(path_, std::ios::app).flush();
     lock_.emplace(path_);
@@ -123,14 +126,17 @@ class MeasuredFile {
 };
 
 // Smaller is better. Of a share, such as accuracy, what is missing to 1.
-double cost_of(const Metric& metric, double score) { return metric.higher_is_better ? 1 - score : score; }
+double cost_of(const Score& score, double value) {
+  if (std::isnan(value)) return std::numeric_limits<double>::infinity();
+  return score.higher_is_better ? 1 - value : value;
+}
 
 double trained_error(const RunConfig& config, const LearningTask& task, uint32_t low) {
   Pilot pilot(config, task, {.tests = true});
   pilot.engine().set_assignment(pilot.low(groups_of(low)));
   // Where the loss scale gets stuck the run is over; what it has learnt by then is what counts.
   pilot.train(pilot.total_steps());
-  return cost_of(task.metrics().front(), pilot.score());
+  return cost_of(score_of(task.metrics().front()), pilot.score());
 }
 
 std::vector<Choice> planned_choices(const ParetoOptions& options, const LearningTask& task,
@@ -188,10 +194,13 @@ ParetoResult measure_choices(const ParetoOptions& options, const LearningTask& t
                              const ParetoProgress& progress, const std::atomic<bool>& stop) {
   if (options.seeds < 1) fail("lab", "there must be 1 seed or more, got {}", options.seeds);
   ParetoResult result;
+  result.measure = options.measure;
+  result.score = options.measure == Measure::gradient ? Score{"gradient_error", false}
+                                                      : score_of(task.metrics().front());
   result.choices = planned_choices(options, task, result.elements);
   const auto seeds = static_cast<uint64_t>(options.seeds);
   const size_t total = result.choices.size() * seeds;
-  MeasuredFile file(options, result.choices.size());
+  MeasuredFile file(options, result.score, result.choices.size());
   size_t done = 0, here = 0;
   for (uint64_t more = 0; more < seeds; ++more) {
     const RunConfig config = with_seed(options.config, more);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ulp/lab/pareto.h"
+#include "ulp/lab/score.h"
 #include "ulp/run/config.h"
 #include "ulp/run/sensitivity.h"
 #include "ulp/tasks/task.h"
@@ -16,14 +17,15 @@
 namespace ulp {
 
 enum class Measure : uint8_t {
-  // The cost is 1 - test accuracy after the whole run, in the run's formats; nothing is promoted.
-  accuracy,
+  // The task's first metric after the whole run, in the run's formats; nothing is promoted. Where
+  // less is better it is the cost, else what it lacks to 1. What is no number has an infinite cost.
+  score,
   gradient,  // the cost is the error in the gradient, see ulp/run/sensitivity.h
 };
 
 struct ParetoOptions {
   RunConfig config;  // of one run; the policy does not matter
-  Measure measure = Measure::accuracy;
+  Measure measure = Measure::score;
   int64_t seeds = 3;  // from the configuration's on
   SensitivityOptions pilot = {};
   std::string folder;  // exists
@@ -36,7 +38,9 @@ inline constexpr size_t kMostGroups = 12;
 using ParetoProgress = std::function<void(size_t done, size_t total, size_t measured_here)>;
 
 struct ParetoResult {
-  bool complete = false;         // false: it was stopped
+  bool complete = false;  // false: it was stopped
+  Measure measure = Measure::score;
+  Score score = {};              // what was measured
   std::vector<Choice> choices;   // all of them, in the order of Choice::low
   std::vector<size_t> elements;  // of groups
 };

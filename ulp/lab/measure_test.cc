@@ -41,6 +41,13 @@ class Lab : public testing::Test {
         stop);
   }
 
+  std::string first_line() const {
+    std::ifstream file(folder_ + "/measured.csv");
+    std::string line;
+    std::getline(file, line);
+    return line;
+  }
+
   const std::string folder_ = std::filesystem::temp_directory_path() / fmt::format("ulp-lab-{}", getpid());
   ParetoOptions options_;
   std::unique_ptr<LearningTask> task_;
@@ -75,11 +82,11 @@ TEST_F(Lab, EveryChoiceIsMeasuredAndPlanned) {
     EXPECT_LT(result.choices[low].peak_bytes, before);
     before = result.choices[low].peak_bytes;
   }
-  const std::string csv = choices_csv(result, paths, options_.measure);
+  const std::string csv = choices_csv(result, paths);
   EXPECT_EQ(static_cast<size_t>(std::count(csv.begin(), csv.end(), '\n')), result.choices.size() + 1);
-  const std::string svg = choices_svg(result, paths, options_.measure);
+  const std::string svg = choices_svg(result, paths);
   EXPECT_NE(svg.find(">sensitivity<"), svg.npos);
-  const std::string summary = summary_text(result, paths, options_.measure);
+  const std::string summary = summary_text(result, paths);
   EXPECT_NE(summary.find("best possible"), summary.npos);
   EXPECT_EQ(summary.find("first fits") != summary.npos, !paths.back().low.empty());
   EXPECT_EQ(summary.find("nan"), summary.npos) << summary;
@@ -117,7 +124,7 @@ TEST_F(Lab, WhatWasDoneIsNotDoneAgain) {
 }
 
 TEST_F(Lab, AccuracyIsThatOfTraining) {
-  options_.measure = Measure::accuracy;
+  options_.measure = Measure::score;
   options_.seeds = 1;
   const ParetoResult result = measure();
   ASSERT_TRUE(result.complete);
@@ -125,6 +132,54 @@ TEST_F(Lab, AccuracyIsThatOfTraining) {
     EXPECT_GE(choice.cost(), 0);
     EXPECT_LE(choice.cost(), 1);
   }
+  EXPECT_TRUE(first_line().starts_with("# accuracy; model mlp; ")) << first_line();
+  const std::vector<Path> paths = {path_of("size", std::vector<int>{0, 1})};
+  EXPECT_NE(choices_csv(result, paths).find(",accuracy_0,accuracy_mean,"), std::string::npos);
+  EXPECT_NE(choices_svg(result, paths).find("test accuracy, %"), std::string::npos);
+  const std::string summary = summary_text(result, paths);
+  for (const char* words :
+       {"the front of aggregate and accuracy", ", in points of accuracy", "with at least this accuracy", "%"})
+    EXPECT_NE(summary.find(words), summary.npos) << words << "\n" << summary;
+}
+
+TEST_F(Lab, AMetricThatIsBetterTheLowerIsItsOwnCost) {
+  const std::string text = folder_ + "/text.txt";
+  std::ofstream lines(text);
+  for (int i = 0; i < 40; ++i) lines << "line " << i << " of a text\n";
+  lines.close();
+  options_.config.task = "characters";
+  options_.config.model = "charmlp";
+  options_.config.data = text;
+  options_.config.image_shape = "";
+  options_.config.subset = 0;
+  options_.config.length = 8;
+  options_.measure = Measure::score;
+  options_.seeds = 1;
+  task_ = make_task(task_options(options_.config));
+  const ParetoResult result = measure();
+  ASSERT_TRUE(result.complete);
+  EXPECT_EQ(result.score, (Score{"bpc", false}));
+  // Of some 20 letters, after hardly any training.
+  for (const Choice& choice : result.choices) {
+    EXPECT_GT(choice.cost(), 1);
+    EXPECT_LT(choice.cost(), 6);
+  }
+  EXPECT_TRUE(first_line().starts_with("# bpc; ")) << first_line();
+  const std::vector<Path> paths = policy_paths(options_, *task_);
+  const std::string csv = choices_csv(result, paths);
+  EXPECT_NE(csv.find(",bpc_0,bpc_mean,"), csv.npos) << csv;
+  EXPECT_NE(csv.find(fmt::format(",{:.6g},{:.6g},", result.choices[0].cost(), result.choices[0].cost())),
+            csv.npos)
+      << csv;
+  const std::string svg = choices_svg(result, paths);
+  EXPECT_NE(svg.find(">test bpc<"), svg.npos);
+  const std::string summary = summary_text(result, paths);
+  for (const std::string& words :
+       {std::string("the front of aggregate and bpc"), std::string(", in bpc"),
+        std::string("with at most this bpc"), fmt::format("no group low {:.4f},", result.choices[0].cost())})
+    EXPECT_NE(summary.find(words), summary.npos) << words << "\n" << summary;
+  EXPECT_EQ(summary.find("accuracy"), summary.npos) << summary;
+  EXPECT_EQ(summary.find('%'), summary.npos) << summary;
 }
 
 TEST_F(Lab, TooManyGroupsAreRefused) {

@@ -14,6 +14,9 @@ double mean(std::span<const double> values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
+// Of two that are infinite, too.
+double difference(double a, double b) { return a == b ? 0 : a - b; }
+
 }  // namespace
 
 double Choice::cost() const { return mean(costs); }
@@ -46,7 +49,7 @@ double excess_cost(std::span<const Choice> choices, size_t choice, MemoryKind ki
   for (const Choice& other : choices) {
     if (memory_of(other, kind) <= memory) least = std::min(least, other.cost());
   }
-  return choices[choice].cost() - least;
+  return difference(choices[choice].cost(), least);
 }
 
 double excess_cost_held_out(std::span<const Choice> choices, size_t choice, MemoryKind kind) {
@@ -65,7 +68,7 @@ double excess_cost_held_out(std::span<const Choice> choices, size_t choice, Memo
     for (const Choice& other : choices) {
       if (memory_of(other, kind) <= memory_of(own, kind) && others(other) < others(*best)) best = &other;
     }
-    sum += own.costs[out] - best->costs[out];
+    sum += difference(own.costs[out], best->costs[out]);
   }
   return sum / static_cast<double>(seeds);
 }
@@ -97,6 +100,7 @@ double spread_of_seeds(std::span<const Choice> choices) {
   size_t freedom = 0;
   for (const Choice& choice : choices) {
     const double middle = choice.cost();
+    if (!std::isfinite(middle)) continue;
     for (const double cost : choice.costs) squares += (cost - middle) * (cost - middle);
     freedom += choice.costs.size() - 1;
   }

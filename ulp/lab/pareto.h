@@ -16,7 +16,7 @@ struct Choice {
   uint64_t aggregate_bits = 0;
   double low_ratio = 0;
   size_t peak_bytes = 0;           // of a step, as planned
-  std::vector<double> costs = {};  // one for each seed; the smaller the better
+  std::vector<double> costs = {};  // one for each seed; the smaller the better, infinite: useless
 
   double cost() const;  // their mean
   bool operator==(const Choice&) const = default;
@@ -28,7 +28,7 @@ enum class MemoryKind : uint8_t { aggregate, peak };
 double memory_of(const Choice& choice, MemoryKind kind);
 
 // Numbers of the choices that no other beats, by memory, the least first: from one to the next the
-// cost falls.
+// cost falls. A choice of infinite cost is none of them.
 std::vector<size_t> pareto_front(std::span<const Choice> choices, MemoryKind kind);
 
 // By how much its cost is above the least among those that take no more memory. 0 on the front.
@@ -52,8 +52,8 @@ Path path_of(std::string name, std::span<const int> order);
 // low), whose cost is at most this. Infinite where there is none.
 double least_memory(std::span<const Choice> choices, const Path& path, MemoryKind kind, double most_cost);
 
-// Standard deviation over seeds, within each choice, averaged over choices as variances are. 0 with
-// one seed.
+// Standard deviation over seeds, within each choice, averaged over choices of finite cost as
+// variances are. 0 with one seed.
 double spread_of_seeds(std::span<const Choice> choices);
 
 }  // namespace ulp

@@ -18,16 +18,30 @@ constexpr MemoryKind kKinds[] = {MemoryKind::aggregate, MemoryKind::peak};
 const char* kind_text(MemoryKind kind) { return kind == MemoryKind::peak ? "planned peak" : "aggregate"; }
 
 // What a reader looks at: accuracy, not its lack.
-double shown_measure(double cost, Measure measure) { return measure == Measure::accuracy ? 1 - cost : cost; }
+double shown_measure(double cost, const Score& score) { return score.higher_is_better ? 1 - cost : cost; }
 
-std::string cost_text(double cost, Measure measure) {
-  return measure == Measure::accuracy ? fmt::format("{:.2f}%", 100 * (1 - cost))
-                                      : fmt::format("{:.4f}", cost);
+std::string cost_text(double cost, const Score& score) { return score.text(shown_measure(cost, score)); }
+
+// What was measured, in words.
+std::string measure_word(const ParetoResult& result) {
+  return result.measure == Measure::gradient ? "error in the gradient" : result.score.word();
 }
 
-// A difference of costs; points of accuracy.
-std::string excess_text(double excess, Measure measure) {
-  return measure == Measure::accuracy ? fmt::format("{:.2f}", 100 * excess) : fmt::format("{:.4f}", excess);
+// Of differences of costs, where it has to be said.
+std::string unit_text(const ParetoResult& result) {
+  if (result.measure == Measure::gradient) return "";
+  return fmt::format(", in {}{}", result.score.percent() ? "points of " : "", result.score.word());
+}
+
+// The condition that a level of the measure is.
+std::string level_text(const ParetoResult& result) {
+  return fmt::format("with at {} this {}", result.score.higher_is_better ? "least" : "most",
+                     result.measure == Measure::gradient ? "error" : result.score.word());
+}
+
+std::string axis_text(const ParetoResult& result) {
+  if (result.measure == Measure::gradient) return measure_word(result);
+  return fmt::format("test {}{}", result.score.word(), result.score.percent() ? ", %" : "");
 }
 
 std::string low_text(uint32_t low, size_t groups) {
@@ -65,36 +79,34 @@ Excess excess_of(const ParetoResult& result, const Path& path, MemoryKind kind) 
   return excess;
 }
 
-std::string front_text(const ParetoResult& result, MemoryKind kind, Measure measure) {
+std::string front_text(const ParetoResult& result, MemoryKind kind) {
   constexpr size_t kShown = 24;
   const std::vector<size_t> front = pareto_front(result.choices, kind);
   std::string text =
       fmt::format("\nthe front of {} and {}: {} of {} choices\n{:>12}  {:>10}  {}\n", kind_text(kind),
-                  measure == Measure::accuracy ? "accuracy" : "error in the gradient", front.size(),
-                  result.choices.size(), "MiB", "measure", "low groups");
+                  measure_word(result), front.size(), result.choices.size(), "MiB", "measure", "low groups");
   // Evenly picked where there are many, both ends among them.
   const size_t lines = std::min(kShown, front.size());
   for (size_t i = 0; i < lines; ++i) {
     const size_t at = lines < 2 ? 0 : i * (front.size() - 1) / (lines - 1);
     const Choice& choice = result.choices[front[at]];
-    text += fmt::format("{:>12.3f}  {:>10}  {}\n", memory_of(choice, kind) / kMebi,
-                        cost_text(choice.cost(), measure), group_list(choice.low, result.elements.size()));
+    text +=
+        fmt::format("{:>12.3f}  {:>10}  {}\n", memory_of(choice, kind) / kMebi,
+                    cost_text(choice.cost(), result.score), group_list(choice.low, result.elements.size()));
   }
   return text;
 }
 
-std::string excess_table(const ParetoResult& result, std::span<const Path> paths, MemoryKind kind,
-                         Measure measure) {
+std::string excess_table(const ParetoResult& result, std::span<const Path> paths, MemoryKind kind) {
   std::string text =
       fmt::format("\nbehind the best choice of no more {}{}\n{:<14}{:>9}{:>10}{:>10}{:>12}\n",
-                  kind_text(kind), measure == Measure::accuracy ? ", in points of accuracy" : "", "order",
-                  "choices", "mean", "worst", "held out");
+                  kind_text(kind), unit_text(result), "order", "choices", "mean", "worst", "held out");
   for (const Path& path : paths) {
     const Excess excess = excess_of(result, path, kind);
     const auto count = static_cast<double>(std::max(excess.count, size_t{1}));
     text += fmt::format("{:<14}{:>9}{:>10}{:>10}{:>12}\n", path.name, excess.count,
-                        excess_text(excess.sum / count, measure), excess_text(excess.worst, measure),
-                        excess_text(excess.held_out / count, measure));
+                        result.score.number(excess.sum / count), result.score.number(excess.worst),
+                        result.score.number(excess.held_out / count));
   }
   return text;
 }
@@ -104,6 +116,7 @@ std::vector<double> levels(const ParetoResult& result, MemoryKind kind) {
   constexpr size_t kLevels = 5;
   const std::vector<size_t> front = pareto_front(result.choices, kind);
   std::vector<double> costs;
+  if (front.empty()) return costs;
   for (size_t i = 1; i <= kLevels; ++i) {
     const double cost = result.choices[front[(front.size() - 1) * i / (kLevels + 1)]].cost();
     if (costs.empty() || cost < costs.back()) costs.push_back(cost);
@@ -111,13 +124,11 @@ std::vector<double> levels(const ParetoResult& result, MemoryKind kind) {
   return costs;
 }
 
-std::string memory_table(const ParetoResult& result, std::span<const Path> paths, MemoryKind kind,
-                         Measure measure) {
+std::string memory_table(const ParetoResult& result, std::span<const Path> paths, MemoryKind kind) {
   const std::vector<double> costs = levels(result, kind);
-  std::string text = fmt::format(
-      "\nleast {} in MiB {}\n{:<14}", kind_text(kind),
-      measure == Measure::accuracy ? "with at least this accuracy" : "with at most this error", "order");
-  for (const double cost : costs) text += fmt::format("{:>12}", cost_text(cost, measure));
+  std::string text =
+      fmt::format("\nleast {} in MiB {}\n{:<14}", kind_text(kind), level_text(result), "order");
+  for (const double cost : costs) text += fmt::format("{:>12}", cost_text(cost, result.score));
   const auto line = [&](const std::string& name, const Path& path) {
     text += fmt::format("\n{:<14}", name);
     for (const double cost : costs) {
@@ -133,7 +144,7 @@ std::string memory_table(const ParetoResult& result, std::span<const Path> paths
 
 // To fit in a number of bytes each way of choosing demotes what it has to: its measure there, and
 // how many groups are low.
-std::string budget_table(const ParetoResult& result, std::span<const Path> paths, Measure measure) {
+std::string budget_table(const ParetoResult& result, std::span<const Path> paths) {
   const auto peak =
       std::find_if(paths.begin(), paths.end(), [](const Path& path) { return path.name == "peak"; });
   if (peak == paths.end() || peak->low.empty()) return "";
@@ -144,10 +155,10 @@ std::string budget_table(const ParetoResult& result, std::span<const Path> paths
     text += fmt::format("{:>14.3f}", memory_of(result.choices[low], MemoryKind::peak) / kMebi);
   }
   const auto cell = [&](const Choice* choice) {
-    text +=
-        fmt::format("{:>14}", choice == nullptr ? "-"
-                                                : fmt::format("{} ({})", cost_text(choice->cost(), measure),
-                                                              std::popcount(choice->low)));
+    text += fmt::format("{:>14}", choice == nullptr
+                                      ? "-"
+                                      : fmt::format("{} ({})", cost_text(choice->cost(), result.score),
+                                                    std::popcount(choice->low)));
   };
   text += fmt::format("\n{:<14}", "best possible");
   for (const uint32_t budget : peak->low) {
@@ -174,8 +185,8 @@ std::string budget_table(const ParetoResult& result, std::span<const Path> paths
 
 }  // namespace
 
-std::string choices_csv(const ParetoResult& result, std::span<const Path> paths, Measure measure) {
-  const std::string_view name = measure == Measure::accuracy ? "accuracy" : "gradient_error";
+std::string choices_csv(const ParetoResult& result, std::span<const Path> paths) {
+  const std::string name = result.score.word();
   std::string text = "low,aggregate_bits,low_ratio,peak_bytes";
   for (size_t i = 0; i < result.choices[0].costs.size(); ++i) text += fmt::format(",{}_{}", name, i);
   text += fmt::format(",{}_mean,front_aggregate,front_peak,paths\n", name);
@@ -185,8 +196,8 @@ std::string choices_csv(const ParetoResult& result, std::span<const Path> paths,
     const Choice& choice = result.choices[i];
     text += fmt::format("{},{},{:.6f},{}", low_text(choice.low, result.elements.size()),
                         choice.aggregate_bits, choice.low_ratio, choice.peak_bytes);
-    for (const double cost : choice.costs) text += fmt::format(",{:.6g}", shown_measure(cost, measure));
-    text += fmt::format(",{:.6g}", shown_measure(choice.cost(), measure));
+    for (const double cost : choice.costs) text += fmt::format(",{:.6g}", shown_measure(cost, result.score));
+    text += fmt::format(",{:.6g}", shown_measure(choice.cost(), result.score));
     for (const auto& front : fronts) {
       text += std::find(front.begin(), front.end(), i) == front.end() ? ",0" : ",1";
     }
@@ -199,7 +210,7 @@ std::string choices_csv(const ParetoResult& result, std::span<const Path> paths,
   return text;
 }
 
-std::string choices_svg(const ParetoResult& result, std::span<const Path> paths, Measure measure) {
+std::string choices_svg(const ParetoResult& result, std::span<const Path> paths) {
   const auto color = [](const std::string& name) -> std::string {
     if (name == "size") return "#d55e00";
     if (name == "size-inc") return "#0072b2";
@@ -210,14 +221,14 @@ std::string choices_svg(const ParetoResult& result, std::span<const Path> paths,
   std::vector<Panel> panels;
   for (const MemoryKind kind : kKinds) {
     const auto point = [&](const Choice& choice) {
-      const double shown = shown_measure(choice.cost(), measure);
-      return std::pair(memory_of(choice, kind) / kMebi, measure == Measure::accuracy ? 100 * shown : shown);
+      const double shown = shown_measure(choice.cost(), result.score);
+      return std::pair(memory_of(choice, kind) / kMebi, result.score.percent() ? 100 * shown : shown);
     };
     Panel panel;
     panel.title = kind == MemoryKind::peak ? "planned peak of a step" : "aggregate of all tensors";
     panel.x_label = "MiB";
-    panel.y_label = measure == Measure::accuracy ? "test accuracy, %" : "error in the gradient";
-    panel.log_y = measure == Measure::gradient;
+    panel.y_label = axis_text(result);
+    panel.log_y = result.measure == Measure::gradient;
     Series all{"all choices", "#c8c8c8", {}, false, result.choices.size() > 200 ? 3.0 : 6.0};
     for (const Choice& choice : result.choices) all.points.push_back(point(choice));
     panel.series.push_back(std::move(all));
@@ -247,18 +258,18 @@ std::string choices_svg(const ParetoResult& result, std::span<const Path> paths,
   return svg_chart(panels);
 }
 
-std::string summary_text(const ParetoResult& result, std::span<const Path> paths, Measure measure) {
+std::string summary_text(const ParetoResult& result, std::span<const Path> paths) {
   const size_t seeds = result.choices[0].costs.size();
   std::string text = fmt::format("{} choices of {} groups, {} seed{} each", result.choices.size(),
                                  result.elements.size(), seeds, seeds == 1 ? "" : "s");
   if (seeds > 1) {
     const double spread = spread_of_seeds(result.choices);
-    text += fmt::format("; standard deviation between seeds {}, of a mean {}", excess_text(spread, measure),
-                        excess_text(spread / std::sqrt(static_cast<double>(seeds)), measure));
+    text += fmt::format("; standard deviation between seeds {}, of a mean {}", result.score.number(spread),
+                        result.score.number(spread / std::sqrt(static_cast<double>(seeds))));
   }
-  text +=
-      fmt::format("\nno group low {}, all groups low {}\n", cost_text(result.choices.front().cost(), measure),
-                  cost_text(result.choices.back().cost(), measure));
+  text += fmt::format("\nno group low {}, all groups low {}\n",
+                      cost_text(result.choices.front().cost(), result.score),
+                      cost_text(result.choices.back().cost(), result.score));
   for (const Path& path : paths) {
     std::vector<std::string> steps;
     uint32_t before = 0;
@@ -273,11 +284,11 @@ std::string summary_text(const ParetoResult& result, std::span<const Path> paths
     text += fmt::format("  {:<12} {}\n", path.name, fmt::join(steps, ", "));
   }
   for (const MemoryKind kind : kKinds) {
-    text += front_text(result, kind, measure);
-    text += excess_table(result, paths, kind, measure);
-    text += memory_table(result, paths, kind, measure);
+    text += front_text(result, kind);
+    text += excess_table(result, paths, kind);
+    text += memory_table(result, paths, kind);
   }
-  return text + budget_table(result, paths, measure);
+  return text + budget_table(result, paths);
 }
 
 }  // namespace ulp

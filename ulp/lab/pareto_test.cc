@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 namespace ulp {
 namespace {
@@ -86,6 +87,21 @@ TEST(Pareto, LeastMemoryOfAPath) {
             7);  // all groups low, which every path comes to
   EXPECT_TRUE(std::isinf(least_memory(all, path, MemoryKind::aggregate, 0.1)));
   EXPECT_EQ(least_memory(all, {"none", {}}, MemoryKind::aggregate, 0.2), 10);
+}
+
+TEST(Pareto, WhatCostsInfinitelyMuchIsNeverChosen) {
+  const double inf = std::numeric_limits<double>::infinity();
+  std::vector<Choice> all = choices();
+  all[3].costs = {inf, inf};
+  EXPECT_EQ(pareto_front(all, MemoryKind::aggregate), (std::vector<size_t>{2, 1}));
+  EXPECT_EQ(excess_cost(all, 3, MemoryKind::aggregate), 0);  // nothing takes less
+  EXPECT_EQ(excess_cost(all, 3, MemoryKind::peak), inf);
+  EXPECT_EQ(excess_cost_held_out(all, 3, MemoryKind::aggregate), 0);
+  EXPECT_GT(spread_of_seeds(all), 0);
+  EXPECT_LT(spread_of_seeds(all), 1);
+  for (Choice& choice : all) choice.costs = {inf, inf};
+  EXPECT_TRUE(pareto_front(all, MemoryKind::peak).empty());
+  EXPECT_EQ(spread_of_seeds(all), 0);
 }
 
 TEST(Pareto, SpreadOfSeeds) {

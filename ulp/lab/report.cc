@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -22,6 +23,23 @@ std::vector<AxisValue> without_seed(const std::vector<AxisValue>& axes) {
   return rest;
 }
 
+// Of a run that has come to no epoch, only what the default task is judged by is known.
+std::optional<Score> score_of(const SweepOutcome& outcome) {
+  if (outcome.result.epochs > 0) return outcome.result.score();
+  if (outcome.run->config.task == RunConfig{}.task) return Score{};
+  return std::nullopt;
+}
+
+// The score of all rows that have one; none where they differ.
+std::optional<Score> common_score(std::span<const ReportRow> rows) {
+  std::optional<Score> common;
+  for (const ReportRow& row : rows) {
+    if (common && row.score && *common != *row.score) return std::nullopt;
+    if (row.score) common = row.score;
+  }
+  return common;
+}
+
 template <typename Value>
 Spread spread_of(const std::vector<const RunResult*>& results, Value value) {
   if (results.empty()) return {kNone, kNone, kNone};
@@ -32,6 +50,7 @@ Spread spread_of(const std::vector<const RunResult*>& results, Value value) {
     spread.least = std::min(spread.least, x);
     spread.most = std::max(spread.most, x);
   }
+  if (std::isnan(spread.mean)) return {kNone, kNone, kNone};
   return spread;
 }
 
@@ -59,11 +78,13 @@ std::string loss_cell(const ReportRow& row) {
                                         : fmt::format("{:.3g}", row.train_loss);
 }
 
-std::string spread_cell(const Spread& spread) {
-  if (std::isnan(spread.mean)) return "-";
-  const std::string mean = fmt::format("{:.2f}", 100 * spread.mean);
-  if (spread.least == spread.most) return mean;
-  return fmt::format("{} ({:.2f}..{:.2f})", mean, 100 * spread.least, 100 * spread.most);
+std::string spread_cell(const ReportRow& row, const Spread& spread, bool named) {
+  if (row.finished == 0 || !row.score) return "-";
+  const Score& score = *row.score;
+  std::string text = named ? score.title() + " " : "";
+  text += score.number(spread.mean);
+  if (std::isnan(spread.mean) || spread.least == spread.most) return text;
+  return text + fmt::format(" ({}..{})", score.number(spread.least), score.number(spread.most));
 }
 
 // What a reader must know before the figures.
@@ -78,24 +99,25 @@ std::string trouble_cell(const ReportRow& row) {
   return text;
 }
 
-std::string grid_table(const std::string& grid, std::span<const ReportRow> rows) {
+// Of the rows of one grid.
+std::string grid_table(std::span<const ReportRow> rows) {
+  const std::optional<Score> score = common_score(rows);
   TextTable table;
+  for (const AxisValue& axis : rows.front().axes) table.columns.push_back({axis.key, true});
+  table.columns.push_back({"runs"});
+  table.columns.push_back({score ? "best " + score->title() : "best"});
+  table.columns.push_back({score && score->percent() ? "in fp32 %" : "in fp32"});
+  for (const char* name : {"train loss", "low %", "promotions", "skipped", "peak MiB", "seconds"}) {
+    table.columns.push_back({name});
+  }
+  table.columns.push_back({"trouble", true});
   for (const ReportRow& row : rows) {
-    if (row.grid != grid) continue;
-    if (table.columns.empty()) {
-      for (const AxisValue& axis : row.axes) table.columns.push_back({axis.key, true});
-      for (const char* name : {"runs", "best acc %", "in fp32 %", "train loss", "low %", "promotions",
-                               "skipped", "peak MiB", "seconds"}) {
-        table.columns.push_back({name});
-      }
-      table.columns.push_back({"trouble", true});
-    }
     std::vector<std::string> cells;
     for (const AxisValue& axis : row.axes) cells.push_back(axis.value);
     cells.push_back(row.finished == row.runs ? std::to_string(row.runs)
                                              : fmt::format("{} of {}", row.finished, row.runs));
-    cells.push_back(spread_cell(row.best));
-    cells.push_back(spread_cell(row.best_fp32));
+    cells.push_back(spread_cell(row, row.best, !score));
+    cells.push_back(spread_cell(row, row.best_fp32, !score));
     cells.push_back(loss_cell(row));
     cells.push_back(number_cell(100 * row.low_ratio, 2));
     cells.push_back(number_cell(row.promotions, 1));
@@ -115,6 +137,17 @@ std::string standing(const SweepOutcome& outcome) {
           : fmt::format(" after {} steps, {} epochs", outcome.result.steps, outcome.result.epochs);
   if (outcome.state == JobState::failed) return fmt::format("failed{}: {}", far, outcome.error);
   return outcome.state == JobState::fresh ? "missing: not begun" : "missing: stopped" + far;
+}
+
+std::string legend(const std::optional<Score>& score) {
+  const std::string best = score ? fmt::format("best {}: the {} test {} of an epoch", score->name,
+                                               score->higher_is_better ? "highest" : "lowest", score->word())
+                                 : "best: the best test value of an epoch, by its metric";
+  return fmt::format(
+      "\nMeans over seeds, with (least..most); figures are of finished runs. {};\n"
+      "in fp32: the same weights, computed in fp32. low: elements stored low, mean over epochs. "
+      "diverged: a loss was not finite.\n",
+      best);
 }
 
 std::string exact(const ReportRow& row, double value) {
@@ -139,6 +172,7 @@ std::vector<ReportRow> report_rows(std::span<const SweepOutcome> outcomes) {
     }
     ReportRow& row = rows[at];
     ++row.runs;
+    if (!row.score) row.score = score_of(outcome);
     row.diverged += outcome.result.diverged ? 1 : 0;
     if (outcome.state == JobState::finished) {
       ++row.finished;
@@ -158,7 +192,10 @@ std::string report_markdown(const std::string& title, std::span<const SweepOutco
   for (const ReportRow& row : rows) {
     if (std::find(done.begin(), done.end(), row.grid) != done.end()) continue;
     done.push_back(row.grid);
-    text += fmt::format("\n## {}\n\n{}", row.grid, grid_table(row.grid, rows));
+    std::vector<ReportRow> same;
+    std::copy_if(rows.begin(), rows.end(), std::back_inserter(same),
+                 [&](const ReportRow& other) { return other.grid == row.grid; });
+    text += fmt::format("\n## {}\n\n{}", row.grid, grid_table(same));
   }
   std::string open;
   for (const SweepOutcome& outcome : outcomes) {
@@ -166,12 +203,7 @@ std::string report_markdown(const std::string& title, std::span<const SweepOutco
     open += fmt::format("- `{}` {}\n", outcome.run->folder, standing(outcome));
   }
   if (!open.empty()) text += "\n## Not finished\n\n" + open;
-  text +=
-      "\nMeans over seeds, with (least..most); figures are of finished runs. best acc: the highest test "
-      "accuracy of "
-      "an epoch;\nin fp32: the same weights, computed in fp32. low: elements stored low, mean over epochs. "
-      "diverged: a loss was not finite.\n";
-  return text;
+  return text + legend(common_score(rows));
 }
 
 std::string report_csv(std::span<const SweepOutcome> outcomes) {
@@ -185,10 +217,16 @@ std::string report_csv(std::span<const SweepOutcome> outcomes) {
   TextTable table;
   table.columns.push_back({"grid"});
   for (const std::string& key : keys) table.columns.push_back({key});
-  for (const char* name :
-       {"runs", "finished", "failed", "missing", "diverged", "best_test_acc", "best_test_acc_min",
-        "best_test_acc_max", "best_test_acc_fp32", "best_test_acc_fp32_min", "best_test_acc_fp32_max",
-        "train_loss", "low_ratio", "promotions", "skipped", "peak_bytes", "seconds"}) {
+  for (const char* name : {"runs", "finished", "failed", "missing", "diverged"}) {
+    table.columns.push_back({name});
+  }
+  const std::optional<Score> score = common_score(rows);
+  if (!score) table.columns.push_back({"metric"});
+  const std::string best = score ? "best_test_" + score->name : "best_test";
+  for (const char* end : {"", "_min", "_max", "_fp32", "_fp32_min", "_fp32_max"}) {
+    table.columns.push_back({best + end});
+  }
+  for (const char* name : {"train_loss", "low_ratio", "promotions", "skipped", "peak_bytes", "seconds"}) {
     table.columns.push_back({name});
   }
   for (const ReportRow& row : rows) {
@@ -197,6 +235,7 @@ std::string report_csv(std::span<const SweepOutcome> outcomes) {
     for (const size_t count : {row.runs, row.finished, row.failed, row.missing, row.diverged}) {
       cells.push_back(std::to_string(count));
     }
+    if (!score) cells.push_back(row.score ? row.score->name : "");
     for (const double value :
          {row.best.mean, row.best.least, row.best.most, row.best_fp32.mean, row.best_fp32.least,
           row.best_fp32.most, row.train_loss, row.low_ratio, row.promotions, row.skipped}) {

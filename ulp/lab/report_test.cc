@@ -1,9 +1,11 @@
 #include "ulp/lab/report.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <sstream>
 
 #include "ulp/base/error.h"
@@ -53,6 +55,21 @@ TEST(Results, AreWhatTheMetricsSay) {
   EXPECT_EQ(result.seconds, 4.5);
 }
 
+TEST(Results, NameTheMetric) {
+  const auto bits = [](double value, const std::string& fp32) {
+    return fmt::format(
+        R"({{"event":"epoch","epoch":1,"train_loss":2,"test_loss":2,"test_bpc":{},"test_bpc_fp32":{},)"
+        R"("low_ratio":0,"peak_bytes":1,"seconds":1,"metric":"bpc","higher_is_better":false}})"
+        "\n",
+        value, fp32);
+  };
+  const RunResult result = parse_result(bits(3, "3.5") + bits(2, "\"inf\"") + bits(2.5, "2"), "m");
+  EXPECT_EQ(result.score(), (Score{"bpc", false}));
+  EXPECT_EQ(result.best, 2);
+  EXPECT_TRUE(std::isinf(result.best_fp32));
+  EXPECT_EQ(parse_result(epoch(1, "2", 0.5, 0.5, 0, 1), "m").score(), Score{});
+}
+
 TEST(Results, OfARunThatIsNotOver) {
   const RunResult none = parse_result("", "m");
   EXPECT_EQ(none.steps, 0u);
@@ -92,6 +109,15 @@ class ReportOfRuns : public testing::Test {
     outcomes.push_back(outcome);
     // They move while more are added.
     for (size_t i = 0; i < runs.size(); ++i) outcomes[i].run = &runs[i];
+  }
+
+  // Makes the last one that was added a run on a text.
+  void make_characters(bool begun = true) {
+    runs.back().config.task = "characters";
+    outcomes.back().result.epochs = begun ? 1 : 0;
+    if (!begun) return;
+    outcomes.back().result.metric = "bpc";
+    outcomes.back().result.higher_is_better = false;
   }
 
   std::vector<SweepRun> runs;
@@ -136,6 +162,78 @@ TEST_F(ReportOfRuns, HasARowForAllSeedsOfACombination) {
   EXPECT_NE(csv.find("\na,fp32,cosine,2,2,0,0,0,0.6,0.5,0.7,0.7,0.6,0.8,0,0,1.5,0,2097152,0\n"), csv.npos)
       << csv;
   EXPECT_NE(csv.find("\nb,fp32,\"multi-step:1,2:0.1\",1,0,0,1,0,,,"), csv.npos) << csv;
+}
+
+TEST_F(ReportOfRuns, IsOfAccuracyInPercent) {
+  add("a", {{"policy", "fp32"}}, JobState::finished, 0.5, 0.6);
+  const std::string text = report_markdown("title", outcomes);
+  EXPECT_NE(text.find("| policy | runs | best acc % | in fp32 % | train loss |"), text.npos) << text;
+  EXPECT_NE(
+      text.find(
+          "\nMeans over seeds, with (least..most); figures are of finished runs. best acc: the highest "
+          "test accuracy of an epoch;\nin fp32: the same weights, computed in fp32. low: elements stored "
+          "low, mean over epochs. diverged: a loss was not finite.\n"),
+      text.npos)
+      << text;
+  const std::string csv = report_csv(outcomes);
+  EXPECT_TRUE(
+      csv.starts_with("grid,policy,runs,finished,failed,missing,diverged,best_test_acc,best_test_acc_min,"
+                      "best_test_acc_max,best_test_acc_fp32,best_test_acc_fp32_min,best_test_acc_fp32_max,"
+                      "train_loss,low_ratio,promotions,skipped,peak_bytes,seconds\n"))
+      << csv;
+}
+
+TEST_F(ReportOfRuns, IsOfTheMetricOfItsRuns) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  add("a", {{"policy", "fp32"}, {"seed", "0"}}, JobState::finished, 2.5, 2.75);
+  make_characters();
+  add("a", {{"policy", "fp32"}, {"seed", "1"}}, JobState::finished, 3.5, 2.75);
+  make_characters();
+  add("a", {{"policy", "size:1"}}, JobState::finished, nan, nan);
+  make_characters();
+  add("a", {{"policy", "uniform"}}, JobState::fresh, 0, 0);
+  make_characters(false);
+  const std::string text = report_markdown("title", outcomes);
+  for (const char* words : {" best bpc | in fp32 |", " 3.0000 (2.5000..3.5000) |  2.7500 |",
+                            " nan |     nan |", "best bpc: the lowest test bpc of an epoch;\nin fp32"})
+    EXPECT_NE(text.find(words), text.npos) << words << "\n" << text;
+  EXPECT_EQ(text.find("acc"), text.npos) << text;
+  const std::string csv = report_csv(outcomes);
+  EXPECT_TRUE(
+      csv.starts_with("grid,policy,runs,finished,failed,missing,diverged,best_test_bpc,best_test_bpc_min,"))
+      << csv;
+  EXPECT_NE(csv.find("\na,fp32,2,2,0,0,0,3,2.5,3.5,2.75,2.75,2.75,"), csv.npos) << csv;
+  EXPECT_NE(csv.find("\na,size:1,1,1,0,0,0,nan,nan,nan,nan,nan,nan,"), csv.npos) << csv;
+  EXPECT_NE(csv.find("\na,uniform,1,0,0,1,0,,,,,,,"), csv.npos) << csv;
+}
+
+TEST_F(ReportOfRuns, NamesTheMetricOfEachRowWhereTheyDiffer) {
+  add("a", {{"task", "classification"}}, JobState::finished, 0.5, 0.6);
+  add("a", {{"task", "characters"}}, JobState::finished, 2.5, 2.75);
+  make_characters();
+  add("b", {{"policy", "fp32"}}, JobState::finished, 1.5, 1.25);
+  make_characters();
+  const std::string text = report_markdown("title", outcomes);
+  for (const char* words :
+       {"| runs |        best |     in fp32 |", "| acc % 50.00 | acc % 60.00 |",
+        "|  bpc 2.5000 |  bpc 2.7500 |", "| best bpc | in fp32 |", "|   1.5000 |  1.2500 |",
+        "best: the best test value of an epoch, by its metric;\nin fp32"})
+    EXPECT_NE(text.find(words), text.npos) << words << "\n" << text;
+  const std::string csv = report_csv(outcomes);
+  EXPECT_TRUE(
+      csv.starts_with("grid,task,policy,runs,finished,failed,missing,diverged,metric,best_test,best_test_min,"
+                      "best_test_max,best_test_fp32,best_test_fp32_min,best_test_fp32_max,train_loss,"))
+      << csv;
+  EXPECT_NE(csv.find("\na,classification,fp32,1,1,0,0,0,acc,0.5,0.5,0.5,0.6,0.6,0.6,"), csv.npos) << csv;
+  EXPECT_NE(csv.find("\na,characters,fp32,1,1,0,0,0,bpc,2.5,2.5,2.5,2.75,2.75,2.75,"), csv.npos) << csv;
+}
+
+TEST_F(ReportOfRuns, OfAnotherTaskThatHasNotBegunHasNoMetric) {
+  add("a", {{"policy", "fp32"}}, JobState::fresh, 0, 0);
+  make_characters(false);
+  const std::string text = report_markdown("title", outcomes);
+  EXPECT_NE(text.find("| best | in fp32 |"), text.npos) << text;
+  EXPECT_NE(text.find("|    - |       - |"), text.npos) << text;
 }
 
 TEST(Table, IsAlignedAndEscaped) {

@@ -7,36 +7,28 @@
 #include <limits>
 
 #include "ulp/base/error.h"
-#include "ulp/io/metrics.h"
 
 namespace ulp {
 namespace {
 
-// JSON has no infinities and no NaN; metrics write them as text.
-double number(const Json& line, const std::string& key) {
-  const Json& value = line.at(key);
-  if (value.is_number()) return value.get<double>();
-  const std::string& text = value.get_ref<const std::string&>();
-  const double inf = std::numeric_limits<double>::infinity();
-  return text == "inf" ? inf : text == "-inf" ? -inf : std::numeric_limits<double>::quiet_NaN();
-}
-
 void add_epoch(RunResult& result, const Json& line) {
-  result.metric = line.value("metric", "acc");
-  result.higher_is_better = line.value("higher_is_better", true);
+  const Score score = epoch_score(line);
+  result.metric = score.name;
+  result.higher_is_better = score.higher_is_better;
   const std::string key = "test_" + result.metric, fp32 = key + "_fp32";
-  const double value = number(line, key), loss = number(line, "train_loss");
+  const double value = metric_number(line, key), loss = metric_number(line, "train_loss");
   ++result.epochs;
   const bool better = result.higher_is_better ? value > result.best : value < result.best;
   if (result.epochs == 1 || better || (std::isnan(result.best) && !std::isnan(value))) {
     result.best = value;
-    result.best_fp32 = line.contains(fp32) ? number(line, fp32) : value;
+    result.best_fp32 = line.contains(fp32) ? metric_number(line, fp32) : value;
   }
   result.train_loss = loss;
-  result.low_ratio += (number(line, "low_ratio") - result.low_ratio) / static_cast<double>(result.epochs);
+  result.low_ratio +=
+      (metric_number(line, "low_ratio") - result.low_ratio) / static_cast<double>(result.epochs);
   result.peak_bytes = std::max(result.peak_bytes, line.at("peak_bytes").get<size_t>());
-  result.seconds += number(line, "seconds");
-  if (!std::isfinite(loss) || !std::isfinite(number(line, "test_loss"))) result.diverged = true;
+  result.seconds += metric_number(line, "seconds");
+  if (!std::isfinite(loss) || !std::isfinite(metric_number(line, "test_loss"))) result.diverged = true;
 }
 
 void add_line(RunResult& result, const Json& line) {
@@ -44,7 +36,7 @@ void add_line(RunResult& result, const Json& line) {
   if (event == "step") {
     ++result.steps;
     result.skipped += line.at("skipped").get<bool>() ? 1 : 0;
-    if (!std::isfinite(number(line, "loss"))) result.diverged = true;
+    if (!std::isfinite(metric_number(line, "loss"))) result.diverged = true;
   } else if (event == "epoch") {
     add_epoch(result, line);
   } else if (event == "promote") {
@@ -56,6 +48,18 @@ void add_line(RunResult& result, const Json& line) {
 }
 
 }  // namespace
+
+double metric_number(const Json& line, const std::string& key) {
+  const Json& value = line.at(key);
+  if (value.is_number()) return value.get<double>();
+  const std::string& text = value.get_ref<const std::string&>();
+  const double inf = std::numeric_limits<double>::infinity();
+  return text == "inf" ? inf : text == "-inf" ? -inf : std::numeric_limits<double>::quiet_NaN();
+}
+
+Score epoch_score(const Json& line) {
+  return {line.value("metric", "acc"), line.value("higher_is_better", true)};
+}
 
 RunResult parse_result(std::string_view text, const std::string& path) {
   RunResult result;

@@ -6,6 +6,9 @@
 #include <string>
 #include <string_view>
 
+#include "ulp/io/metrics.h"
+#include "ulp/lab/score.h"
+
 namespace ulp {
 
 struct RunResult {
@@ -21,6 +24,8 @@ struct RunResult {
   size_t peak_bytes = 0;
   double seconds = 0;     // of all epochs
   bool diverged = false;  // a loss was not finite
+
+  Score score() const { return {metric, higher_is_better}; }
 };
 
 // From metrics.jsonl in the folder, as far as it is written; a run that has none has come to
@@ -28,5 +33,11 @@ struct RunResult {
 RunResult read_result(const std::string& folder);
 // The same of the file's text; `path` is for messages.
 RunResult parse_result(std::string_view text, const std::string& path);
+
+// A number of a line of metrics. JSON has no infinities and no NaN; lines have them as text. Throws
+// a Json::exception for anything else.
+double metric_number(const Json& line, const std::string& key);
+// The metric that decides, from the line of an epoch. Lines that name none are of accuracy.
+Score epoch_score(const Json& line);
 
 }  // namespace ulp

@@ -18,8 +18,8 @@
 #include "ulp/lab/rates.h"
 #include "ulp/lab/table.h"
 #include "ulp/precision/promotion.h"
-#include "ulp/run/scaling.h"
 #include "ulp/run/setup.h"
+#include "ulp/run/stepper.h"
 #include "ulp/runtime/init.h"
 #include "ulp/runtime/registry.h"
 
@@ -55,9 +55,8 @@ class Bench {
         batches_(task_->stream(Part::train)),
         batch_(batches_->next()),
         engine_(engine_options(config_, *task_)),
-        scaler_(choose_loss_scale(config_, engine_), UINT64_MAX),
-        promotion_(promotion_of(config_)) {
-    if (scaler_.measured()) {
+        stepper_(config_, engine_, UINT64_MAX) {
+    if (stepper_.scaler().measured()) {
       fail("bench", "a loss scale that is measured on the data set needs one: give a factor, or dynamic");
     }
     task_->keep_data(engine_);
@@ -65,24 +64,14 @@ class Bench {
   }
 
   void step() {
-    const double scale = scaler_.scale();
-    const StepState state = step_state(config_, steps_, updates_, config_.lr.value_or(0), scale);
-    const auto verdict = [&](double loss, const Graph& graph, std::span<const EncodeStats> stats) {
-      return scaler_.accept(gradients_overflowed(loss, graph, stats));
-    };
-    last_ = engine_.train(state, batch_, verdict, known_of(scaler_));
-    if (promotion_) {
-      promotable_ =
-          overflowing(engine_.graph(), engine_.stats(), engine_.elements(), *promotion_, engine_.assignment())
-              .size();
-    }
-    ++steps_;
-    updates_ += last_.updated ? 1 : 0;
+    last_ = stepper_.train(batch_, config_.lr.value_or(0), progress_);
+    promotable_ = stepper_.overflowed().size();
   }
 
   Engine& engine() { return engine_; }
+  NetworkId id() const { return task_->id(); }
   double loss() const { return last_.mean(); }
-  uint64_t updates() const { return updates_; }
+  uint64_t updates() const { return progress_.updates; }
   size_t promotable() const { return promotable_; }
 
  private:
@@ -91,10 +80,9 @@ class Bench {
   const std::unique_ptr<BatchStream> batches_;
   const FeedBatch batch_;
   Engine engine_;
-  LossScaler scaler_;
-  std::optional<double> promotion_;
+  Stepper stepper_;
+  StepProgress progress_;
   StepResult last_;
-  uint64_t steps_ = 0, updates_ = 0;
   size_t promotable_ = 0;
 };
 
@@ -134,6 +122,7 @@ StepBench bench_step(const StepBenchOptions& options) {
   result.threads = thread_count();
   ResidentGrowth growth;
   Bench bench(options);
+  result.network = bench.id();
   result.parameters = bench.engine().graph().parameters();
   for (int64_t i = 0; i < options.warmup_steps; ++i) bench.step();
   const uint64_t before = bench.updates();
@@ -188,6 +177,13 @@ std::string kernels_text(const StepBench& bench) {
       bench.options.profile_steps, 1e3 * all, 1e3 * bench.median_seconds, table.markdown());
 }
 
+std::string input_text(const StepBench& bench) {
+  const std::string& task = bench.options.config.task;
+  return task == RunConfig{}.task
+             ? fmt::format("{} in {} classes", bench.network.input, bench.network.classes)
+             : fmt::format("{} of {}, {} classes", task, bench.network.input, bench.network.classes);
+}
+
 // JSON has no infinity and no NaN.
 Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
@@ -196,11 +192,11 @@ Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(nul
 std::string step_bench_text(const StepBench& bench) {
   const RunConfig& config = bench.options.config;
   std::string text = fmt::format(
-      "{} at width {}, {} parameters, {} in {} classes, batch {}{}\npolicy {}, {} with update {}{}, at rate "
+      "{} at width {}, {} parameters, {}, batch {}{}\npolicy {}, {} with update {}{}, at rate "
       "{}, on {}, "
       "{} "
       "thread{}\n\n",
-      config.model, config.width, bench.parameters, bench.options.input, bench.options.classes, config.batch,
+      config.model, config.width, bench.parameters, input_text(bench), config.batch,
       config.grad_accum > 1 ? fmt::format(" in {} micro-batches", config.grad_accum) : "", config.policy,
       config.optimizer, config.update, config.fused_backward ? ", fused backward" : "", config.lr.value_or(0),
       config.device, bench.threads, bench.threads == 1 ? "" : "s");
@@ -237,8 +233,8 @@ std::string step_bench_json(const StepBench& bench) {
   const RunConfig& config = bench.options.config;
   Json json = {{"model", config.model},
                {"width", config.width},
-               {"input", bench.options.input},
-               {"classes", bench.options.classes},
+               {"input", bench.network.input},
+               {"classes", bench.network.classes},
                {"parameters", bench.parameters},
                {"batch", config.batch},
                {"grad_accum", config.grad_accum},

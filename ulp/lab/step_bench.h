@@ -14,6 +14,7 @@
 #include "ulp/backend/plan_clock.h"
 #include "ulp/run/config.h"
 #include "ulp/session/profile.h"
+#include "ulp/tasks/task.h"
 
 namespace ulp {
 
@@ -34,8 +35,8 @@ const BenchDevice* find_bench_device(std::string_view name);
 void add_bench_device(const BenchDevice& device);
 
 struct StepBenchOptions {
-  RunConfig config;  // what is said of data does not matter
-  std::string input = "3x32x32";
+  RunConfig config;        // what is said of data does not matter
+  std::string input = {};  // as NetworkId has it; "": what is usual for the task
   int64_t classes = 10;
   int64_t warmup_steps = 5;   // before anything is timed
   int64_t steps = 30;         // timed
@@ -45,6 +46,7 @@ struct StepBenchOptions {
 
 struct StepBench {
   StepBenchOptions options;
+  NetworkId network;
   size_t parameters = 0;
   int threads = 0;
 

@@ -41,7 +41,7 @@ TEST(StepBench, MeasuresAStep) {
   EXPECT_LE(bench.least_seconds, bench.median_seconds);
   EXPECT_LE(bench.median_seconds, bench.most_seconds);
   EXPECT_DOUBLE_EQ(bench.examples_per_second, 8 / bench.median_seconds);
-  EXPECT_EQ(bench.options.input, "3x32x32");
+  EXPECT_EQ(bench.network.input, "3x32x32");
   EXPECT_EQ(bench.parameters, 62006u);
   EXPECT_EQ(bench.threads, 1);
   EXPECT_EQ(bench.skipped, 0);

@@ -19,7 +19,8 @@ namespace ulp {
 namespace {
 
 constexpr int kMostDigits = 15;
-// Accuracies are quotients of counts: a drop of exactly 0.01 must not be lost to their rounding.
+// Metrics are quotients, such as accuracies of counts: a drop of exactly 0.01 must not be lost to
+// their rounding.
 constexpr double kSlack = 1e-9;
 
 // The decimal with the fewest digits that is above `below` and at most `most`.
@@ -32,12 +33,27 @@ double shortest_between(double below, double most) {
   return most;
 }
 
+// A task that has no use for a subset refuses to be made with one.
+bool takes_subset(TaskOptions options, const NetworkId& id) {
+  options.subset = options.batch;
+  try {
+    sketch_task(options, id);
+  } catch (const Error&) {
+    return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 RunInput run_input(RunConfig config) {
   config.subset = 0;
-  const std::unique_ptr<LearningTask> task = outline_task(task_options(config));
-  return {task->id(), {task->examples(Part::train), task->examples(Part::test)}};
+  const TaskOptions options = task_options(config);
+  const std::unique_ptr<LearningTask> task = outline_task(options);
+  return {task->id(),
+          {task->examples(Part::train), task->examples(Part::test)},
+          score_of(task->metrics().front()),
+          takes_subset(options, task->id())};
 }
 
 RunEstimate estimate_of(const RunConfig& config, const RunInput& input) {
@@ -109,12 +125,13 @@ RunConfig as_fp32(RunConfig config) {
   return config;
 }
 
-std::optional<size_t> choose_by_drop(std::span<const TunePilot> pilots, double accuracy, double max_drop) {
+std::optional<size_t> choose_by_drop(std::span<const TunePilot> pilots, const Score& score, double best,
+                                     double max_drop) {
   std::optional<size_t> chosen;
   for (size_t i = 0; i < pilots.size(); ++i) {
     const TunePilot& pilot = pilots[i];
     if (!pilot.finished || pilot.diverged) continue;
-    if (!(accuracy - pilot.best <= max_drop + kSlack)) continue;
+    if (!(score.drop(best, pilot.best) <= max_drop + kSlack)) continue;
     const auto key = [](const TunePilot& p) { return std::pair(p.plan.aggregate_bits, -p.ratio); };
     if (!chosen || key(pilot) < key(pilots[*chosen])) chosen = i;
   }

@@ -1,5 +1,5 @@
-// Choosing r of the policy size:R, the share of elements in groups that are stored low: by the
-// accuracy that short runs reach, or by the memory that a run is planned to take.
+// Choosing r of the policy size:R, the share of elements in groups that are stored low: by what
+// short runs reach on the test set, or by the memory that a run is planned to take.
 #pragma once
 
 #include <cstddef>
@@ -10,15 +10,18 @@
 #include <string_view>
 #include <vector>
 
+#include "ulp/lab/score.h"
 #include "ulp/run/config.h"
 #include "ulp/tasks/task.h"
 
 namespace ulp {
 
-// What plans need to know of a data set.
+// What plans and pilots need to know of a task and its data set.
 struct RunInput {
   NetworkId id;
   DataSize size;
+  Score score = {};
+  bool takes_subset = true;  // else it trains on all examples
 };
 
 // As published; a set whose files decide is read.
@@ -54,8 +57,9 @@ struct TunePilot {
   uint64_t promotions = 0;
 };
 
-// The one that saves most of those whose accuracy is at most `max_drop` below `accuracy`; of equals
-// the larger ratio. One that is not finished or diverged is no choice. None where none is.
-std::optional<size_t> choose_by_drop(std::span<const TunePilot> pilots, double accuracy, double max_drop);
+// The one that saves most of those that are at most `max_drop` worse than `best`; of equals the
+// larger ratio. One that is not finished or diverged is no choice. None where none is.
+std::optional<size_t> choose_by_drop(std::span<const TunePilot> pilots, const Score& score, double best,
+                                     double max_drop);
 
 }  // namespace ulp

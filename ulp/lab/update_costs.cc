@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -13,6 +14,7 @@
 #include "ulp/base/error.h"
 #include "ulp/io/metrics.h"
 #include "ulp/lab/chart.h"
+#include "ulp/lab/results.h"
 #include "ulp/lab/table.h"
 
 namespace ulp {
@@ -33,6 +35,9 @@ std::string family(const UpdateCost& cost) {
   return cost.rule == "master" ? "fp32 weights" : fmt::format("{}, {}", cost.weight, rule);
 }
 
+// All have one.
+Score score_of(std::span<const UpdateCost> costs) { return costs.empty() ? Score{} : costs.front().score; }
+
 constexpr const char* kColors[] = {"#444444", "#d62728", "#1f77b4", "#2ca02c", "#9467bd", "#ff7f0e",
                                    "#8c564b", "#e377c2", "#17becf", "#bcbd22", "#7f7f7f", "#aec7e8"};
 
@@ -43,14 +48,7 @@ bool read_update_run(const RunConfig& config, std::string_view metrics, const st
   const UpdateOptions updates = update_options(config);
   // Each weight its own format: there is no one figure for them.
   if (updates.weight.assigned || !updates.groups.empty()) return false;
-  run = {config.policy,
-         storage_name(updates.weight.format),
-         update_rule_text(updates.rule),
-         config.seed,
-         {},
-         {},
-         {},
-         {}};
+  run = {config.policy, storage_name(updates.weight.format), update_rule_text(updates.rule), config.seed};
   run.bytes = bytes_of(updates, updates.weight.format);
   bool done = false;
   double sum = 0;
@@ -65,7 +63,8 @@ bool read_update_run(const RunConfig& config, std::string_view metrics, const st
         sum += entry.at("cancelled").get<double>();
         ++steps;
       } else if (event == "epoch") {
-        run.accuracy = entry.at("test_acc").get<double>();
+        run.score = epoch_score(entry);
+        run.reached = metric_number(entry, "test_" + run.score.name);
         run.train_loss = entry.at("train_loss").is_number() ? entry.at("train_loss").get<double>()
                                                             : std::numeric_limits<double>::quiet_NaN();
         run.cancelled.push_back(steps == 0 ? 0 : sum / static_cast<double>(steps));
@@ -103,37 +102,49 @@ std::vector<UpdateRun> find_update_runs(const std::string& folder) {
 }
 
 std::vector<UpdateCost> update_costs(std::span<const UpdateRun> runs) {
+  for (const UpdateRun& run : runs) {
+    if (run.score == runs.front().score) continue;
+    fail("lab", "the runs have different metrics, {} and {}: name a folder with runs of one task",
+         runs.front().score.name, run.score.name);
+  }
   std::map<std::tuple<std::string, std::string, double, std::string>, std::vector<const UpdateRun*>> alike;
   for (const UpdateRun& run : runs) alike[{run.policy, run.weight, run.bytes, run.rule}].push_back(&run);
   std::vector<UpdateCost> costs;
   for (const auto& [key, members] : alike) {
     const UpdateRun& first = *members.front();
-    UpdateCost cost{first.policy, first.weight, first.rule, members.size(), first.bytes, 0, 1, 0, 0, {}};
+    UpdateCost cost{first.policy, first.weight, first.rule, first.score, members.size(), first.bytes};
+    cost.least = std::numeric_limits<double>::infinity();
+    cost.most = -cost.least;
     const auto count = static_cast<double>(members.size());
     cost.cancelled.resize(first.cancelled.size());
     for (const UpdateRun* run : members) {
-      cost.accuracy += run->accuracy / count;
-      cost.least = std::min(cost.least, run->accuracy);
-      cost.most = std::max(cost.most, run->accuracy);
+      cost.reached += run->reached / count;
+      cost.least = std::min(cost.least, run->reached);
+      cost.most = std::max(cost.most, run->reached);
       cost.train_loss += run->train_loss / count;
       cost.cancelled.resize(std::min(cost.cancelled.size(), run->cancelled.size()));
       for (size_t i = 0; i < cost.cancelled.size(); ++i) cost.cancelled[i] += run->cancelled[i] / count;
     }
+    if (std::isnan(cost.reached)) cost.least = cost.most = cost.reached;
     costs.push_back(std::move(cost));
   }
   return costs;
 }
 
 std::string update_costs_markdown(std::span<const UpdateCost> costs) {
+  const Score score = score_of(costs);
   TextTable table;
-  table.columns = {{"policy", true}, {"weights", true},   {"rule", true},    {"bytes of a weight"},
-                   {"seeds"},        {"test accuracy %"}, {"training loss"}, {"cancelled %: first epoch"},
+  table.columns = {{"policy", true},  {"weights", true},
+                   {"rule", true},    {"bytes of a weight"},
+                   {"seeds"},         {fmt::format("test {}{}", score.word(), score.percent() ? " %" : "")},
+                   {"training loss"}, {"cancelled %: first epoch"},
                    {"last epoch"}};
   for (const UpdateCost& cost : costs) {
     const auto share = [](double x) { return fmt::format("{:.1f}", 100 * x); };
     table.rows.push_back(
         {cost.policy, cost.weight, cost.rule, fmt::format("{:.3g}", cost.bytes), std::to_string(cost.seeds),
-         fmt::format("{:.2f} ({:.2f}..{:.2f})", 100 * cost.accuracy, 100 * cost.least, 100 * cost.most),
+         fmt::format("{} ({}..{})", score.number(cost.reached), score.number(cost.least),
+                     score.number(cost.most)),
          fmt::format("{:.4f}", cost.train_loss), cost.cancelled.empty() ? "" : share(cost.cancelled.front()),
          cost.cancelled.empty() ? "" : share(cost.cancelled.back())});
   }
@@ -142,8 +153,8 @@ std::string update_costs_markdown(std::span<const UpdateCost> costs) {
 
 std::string update_costs_csv(std::span<const UpdateCost> costs) {
   TextTable table;
-  table.columns = {{"policy"},   {"weight"}, {"update"}, {"bytes"},     {"seeds"},
-                   {"accuracy"}, {"least"},  {"most"},   {"train_loss"}};
+  table.columns = {{"policy"}, {"weight"}, {"update"},    {"bytes"}, {"seeds"}, {score_of(costs).word()},
+                   {"least"},  {"most"},   {"train_loss"}};
   size_t epochs = 0;
   for (const UpdateCost& cost : costs) epochs = std::max(epochs, cost.cancelled.size());
   for (size_t i = 0; i < epochs; ++i) table.columns.push_back({fmt::format("cancelled_{}", i + 1)});
@@ -151,7 +162,7 @@ std::string update_costs_csv(std::span<const UpdateCost> costs) {
     std::vector<std::string> row = {cost.policy, cost.weight, cost.rule};
     row.push_back(fmt::format("{}", cost.bytes));
     row.push_back(std::to_string(cost.seeds));
-    for (const double x : {cost.accuracy, cost.least, cost.most, cost.train_loss})
+    for (const double x : {cost.reached, cost.least, cost.most, cost.train_loss})
       row.push_back(fmt::format("{}", x));
     for (size_t i = 0; i < epochs; ++i)
       row.push_back(i < cost.cancelled.size() ? fmt::format("{}", cost.cancelled[i]) : "");

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "ulp/lab/score.h"
 #include "ulp/run/config.h"
 
 namespace ulp {
@@ -18,16 +19,18 @@ struct UpdateRun {
   uint64_t seed = 0;
   // Of a weight with all that its rule keeps beside it, optimizer state not counted.
   double bytes = 0;
-  double accuracy = 0, train_loss = 0;  // of the last epoch
-  std::vector<double> cancelled;        // by epoch, the mean over its steps
+  Score score = {};
+  double reached = 0, train_loss = 0;  // of the last epoch; the first is the metric of the test set
+  std::vector<double> cancelled = {};  // by epoch, the mean over its steps
 };
 
-// Runs that differ in nothing but the seed: means, and the range of accuracies.
+// Runs that differ in nothing but the seed: means, and the range of what they reached.
 struct UpdateCost {
   std::string policy, weight, rule;
+  Score score = {};
   size_t seeds = 0;
-  double bytes = 0, accuracy = 0, least = 0, most = 0, train_loss = 0;
-  std::vector<double> cancelled;
+  double bytes = 0, reached = 0, least = 0, most = 0, train_loss = 0;
+  std::vector<double> cancelled = {};
 };
 
 // From the text of a run's metrics, which must be finished: of others nothing is made, and false
@@ -38,7 +41,7 @@ bool read_update_run(const RunConfig& config, std::string_view metrics, const st
 // none.
 std::vector<UpdateRun> find_update_runs(const std::string& folder);
 
-// By policy, format and bytes.
+// By policy, format and bytes. Throws an Error for runs of different metrics.
 std::vector<UpdateCost> update_costs(std::span<const UpdateRun> runs);
 std::string update_costs_markdown(std::span<const UpdateCost> costs);
 std::string update_costs_csv(std::span<const UpdateCost> costs);

@@ -40,7 +40,7 @@ TEST(UpdateCosts, AreMeansOverSeedsByBytes) {
   EXPECT_EQ(extra.rule, "extra:4");
   EXPECT_EQ(extra.seeds, 2u);
   EXPECT_DOUBLE_EQ(extra.bytes, 2.5);
-  EXPECT_DOUBLE_EQ(extra.accuracy, 0.625);
+  EXPECT_DOUBLE_EQ(extra.reached, 0.625);
   EXPECT_DOUBLE_EQ(extra.least, 0.5);
   EXPECT_DOUBLE_EQ(extra.most, 0.75);
   EXPECT_DOUBLE_EQ(extra.train_loss, 1.5);
@@ -50,9 +50,44 @@ TEST(UpdateCosts, AreMeansOverSeedsByBytes) {
   EXPECT_EQ(costs[1].weight, "fp16");
   EXPECT_DOUBLE_EQ(costs[1].bytes, 4);  // the compensation too
   EXPECT_DOUBLE_EQ(costs[2].bytes, 4);
-  EXPECT_NE(update_costs_markdown(costs).find("62.50 (50.00..75.00)"), std::string::npos);
+  const std::string table = update_costs_markdown(costs);
+  EXPECT_NE(table.find(" test accuracy % |"), table.npos) << table;
+  EXPECT_NE(table.find("62.50 (50.00..75.00)"), table.npos) << table;
+  EXPECT_TRUE(update_costs_csv(costs).starts_with(
+      "policy,weight,update,bytes,seeds,accuracy,least,most,train_loss,cancelled_1"));
   EXPECT_NE(update_costs_csv(costs).find("cancelled_2"), std::string::npos);
   EXPECT_NE(update_costs_svg(costs).find("bf16, extra:N"), std::string::npos);
+}
+
+std::string bits_metrics(const std::string& bits) {
+  return fmt::format(
+      "{{\"event\":\"step\",\"cancelled\":0}}\n"
+      "{{\"event\":\"epoch\",\"test_bpc\":{},\"train_loss\":2,\"metric\":\"bpc\","
+      "\"higher_is_better\":false}}\n{{\"event\":\"done\"}}\n",
+      bits);
+}
+
+TEST(UpdateCosts, NameTheMetricOfTheRuns) {
+  std::vector<UpdateRun> runs(3);
+  EXPECT_TRUE(read_update_run(config("plain", "bf16", 0), bits_metrics("2.5"), "a", runs[0]));
+  EXPECT_TRUE(read_update_run(config("plain", "bf16", 1), bits_metrics("3.5"), "b", runs[1]));
+  EXPECT_TRUE(read_update_run(config("kahan", "bf16", 0), bits_metrics("\"nan\""), "c", runs[2]));
+  EXPECT_EQ(runs[0].score, (Score{"bpc", false}));
+  const std::vector<UpdateCost> costs = update_costs(runs);
+  ASSERT_EQ(costs.size(), 2u);
+  const std::string table = update_costs_markdown(costs);
+  for (const char* words : {" test bpc |", "3.0000 (2.5000..3.5000)", "nan (nan..nan)"})
+    EXPECT_NE(table.find(words), table.npos) << words << "\n" << table;
+  EXPECT_TRUE(update_costs_csv(costs).starts_with("policy,weight,update,bytes,seeds,bpc,least,most,"));
+  // One task alone can be compared.
+  EXPECT_TRUE(read_update_run(config("plain", "bf16", 0), metrics(0.5, 1, 0, 0), "d", runs[2]));
+  try {
+    update_costs(runs);
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("different metrics, bpc and acc"), std::string::npos)
+        << error.what();
+  }
 }
 
 TEST(UpdateCosts, UnfinishedRunsAndMixedOnesAreNotCounted) {

@@ -44,7 +44,7 @@ ImageSize parse_image_size(std::string_view text) {
     const auto [rest, error] = std::from_chars(at, end, sides[i]);
     const bool ends = i + 1 == sides.size() ? rest == end : rest != end && *rest == 'x';
     if (error != std::errc() || sides[i] < 1 || !ends) {
-      fail("models", "an input is CHANNELSxHEIGHTxWIDTH, such as 3x32x32, got '{}'", text);
+      fail("models", "--input must be CHANNELSxHEIGHTxWIDTH, such as 3x32x32, got '{}'", text);
     }
     at = rest + (rest == end ? 0 : 1);
   }

@@ -17,7 +17,7 @@ bool assignable(const TensorInfo& tensor) {
     case Kind::statistic:
     case Kind::optimizer:
     case Kind::saved:
-    case Kind::label:
+    case Kind::fed:
       return false;
   }
   return false;

@@ -7,6 +7,7 @@
 #include "ulp/base/error.h"
 #include "ulp/base/philox.h"
 #include "ulp/precision/demote.h"
+#include "ulp/precision/json_file.h"
 #include "ulp/precision/policies.h"
 #include "ulp/precision/sensitivities.h"
 
@@ -119,10 +120,10 @@ class ErrorPolicy : public GroupPolicy {
       fail("precision", "{} groups were measured, this model has {}", got, groups);
     }
     fail("precision",
-         "sensitivity file '{}' (model '{}', width {}) has {} groups, this model has {}: write one for it "
+         "sensitivity file '{}' ({}) has {} groups, this model has {}: write one for it "
          "with "
          "`ulp sensitivity`",
-         path_, file_.model, file_.width, got, groups);
+         path_, described(file_.network), got, groups);
   }
 
   const std::string path_;  // "": ask the options

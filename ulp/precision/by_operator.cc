@@ -27,7 +27,7 @@ struct Anchors {
       Product product;
       for (const TensorId in : node.in) {
         const TensorInfo& tensor = graph[graph.format_of(in)];
-        if (tensor.kind == Kind::label) continue;  // numbers of examples, rows of a table
+        if (tensor.kind == Kind::fed) continue;  // numbers of examples, rows of a table
         (tensor.kind == Kind::weight ? product.parameters : product.inputs).push_back(tensor.name);
       }
       for (const TensorId out : node.out) product.outputs.push_back(graph[out].name);

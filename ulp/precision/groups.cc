@@ -10,7 +10,15 @@ namespace {
 class Counter {
  public:
   explicit Counter(const Graph& graph)
-      : graph_(graph), seen_(graph.tensor_count()), group_of_(graph.tensor_count(), -1) {}
+      : graph_(graph),
+        seen_(graph.tensor_count()),
+        group_of_(graph.tensor_count(), -1),
+        elements_(graph.tensor_count()) {
+    for (size_t i = 0; i < graph.tensor_count(); ++i) {
+      const TensorInfo& tensor = graph.tensors()[i];
+      elements_[tensor.step_of ? static_cast<size_t>(tensor.step_of.index) : i] += tensor.elements();
+    }
+  }
 
   void visit(const Node& node) {
     const std::vector<TensorId> outputs = activations(node);
@@ -59,14 +67,16 @@ class Counter {
       for (const TensorId id : ids) {
         const TensorInfo& tensor = graph_[id];
         tensors.push_back({grad ? tensor.name + ".grad" : tensor.name, node.op->name, layer_, slot++,
-                           grad ? grad_kind : kind, tensor.elements(), group, grad ? tensor.grad : id});
+                           grad ? grad_kind : kind, elements_[static_cast<size_t>(id.index)], group,
+                           grad ? tensor.grad : id});
       }
     }
   }
 
   const Graph& graph_;
-  std::vector<bool> seen_;     // parameters, by tensor
-  std::vector<int> group_of_;  // by tensor, -1 where it is none that an operator made
+  std::vector<bool> seen_;        // parameters, by tensor
+  std::vector<int> group_of_;     // by tensor, -1 where it is none that an operator made
+  std::vector<size_t> elements_;  // by tensor, over all time steps
   int group_ = -1, layer_ = 0;
 };
 

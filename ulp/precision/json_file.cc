@@ -11,7 +11,7 @@
 namespace ulp {
 namespace {
 
-using nlohmann::json;
+using json = nlohmann::ordered_json;
 
 std::string read(std::string_view what, const std::string& path) {
   std::error_code error;
@@ -51,13 +51,19 @@ json read_json_file(std::string_view what, const std::string& path) {
   }
 }
 
-std::string described(const json& file) {
-  std::vector<std::string> parts;
-  for (const char* key : {"model", "width", "input", "classes"}) {
-    if (!file.contains(key) || file[key].is_structured()) continue;
-    parts.push_back(fmt::format("{} {}", key, file[key].dump()));
+std::vector<std::pair<std::string, std::string>> network_of(const json& file) {
+  std::vector<std::pair<std::string, std::string>> network;
+  for (const auto& [name, value] : file.items()) {
+    if (!value.is_structured() && name != "candidates") network.emplace_back(name, value.dump());
   }
-  return parts.empty() ? "of an unknown model" : fmt::format("{}", fmt::join(parts, ", "));
+  return network;
+}
+
+std::string described(const std::vector<std::pair<std::string, std::string>>& network) {
+  std::string text;
+  for (const auto& [name, value] : network)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value);
+  return text.empty() ? "of an unknown model" : text;
 }
 
 }  // namespace ulp

@@ -14,7 +14,7 @@
 namespace ulp {
 namespace {
 
-using nlohmann::json;
+using json = nlohmann::ordered_json;
 
 class ListedPolicy : public Policy {
  public:
@@ -27,7 +27,7 @@ class ListedPolicy : public Policy {
            "writes it",
            path);
     }
-    about_ = described(file);
+    about_ = described(network_of(file));
     storage_ = formats(file["tensors"]);
     if (file.contains("high")) high_ = formats(file["high"]);
     const std::map<std::string, Storage> none;

@@ -145,7 +145,10 @@ TEST(Sensitivity, BadTextIsRefused) {
 }
 
 TEST_F(File, WhatWasSavedComesBack) {
-  const Sensitivities saved{"net", 0.5, "1x2x2", 4, "hfp8", {80, 20, 40, 20}, {6.4, 0.1 + 0.2, kInfinity, 0}};
+  const Sensitivities saved{{{"model", "\"net\""}, {"width", "0.5"}, {"rows", "4"}},
+                            "hfp8",
+                            {80, 20, 40, 20},
+                            {6.4, 0.1 + 0.2, kInfinity, 0}};
   save_sensitivities(path_, saved);
   EXPECT_EQ(load_sensitivities(path_), saved);
   EXPECT_EQ(low("sensitivity:1:" + path_, {}), (Groups{3, 1, 0, 2}));
@@ -176,7 +179,7 @@ TEST_F(File, BadFilesAreRefused) {
   }
   expect_bad(R"({"groups": [{"id": 0, "id": 0, "error": 1}]})", "has \"id\" twice");
   expect_bad(R"({"model": "lenet", "width": 2, "groups": [{"id": 0, "error": 1}]})",
-             "(model 'lenet', width 2) has 1 groups, this model has 4");
+             "(model \"lenet\", width 2) has 1 groups, this model has 4");
 }
 
 // A step in which tensors are alive at two moments; the larger decides. Bits are counted as bytes,

@@ -10,7 +10,7 @@
 namespace ulp {
 namespace {
 
-using nlohmann::json;
+using json = nlohmann::ordered_json;
 
 constexpr std::string_view kWhat = "sensitivity file";
 
@@ -35,11 +35,12 @@ std::string sensitivity_file(std::string_view policy) {
 }
 
 void save_sensitivities(const std::string& path, const Sensitivities& sensitivities) {
-  nlohmann::ordered_json file = {{"model", sensitivities.model},           {"width", sensitivities.width},
-                                 {"input", sensitivities.input},           {"classes", sensitivities.classes},
-                                 {"candidates", sensitivities.candidates}, {"groups", json::array()}};
+  json file = json::object();
+  for (const auto& [name, value] : sensitivities.network) file[name] = json::parse(value);
+  file["candidates"] = sensitivities.candidates;
+  file["groups"] = json::array();
   for (size_t i = 0; i < sensitivities.errors.size(); ++i) {
-    nlohmann::ordered_json group = {{"id", i}, {"elements", sensitivities.elements[i]}};
+    json group = {{"id", i}, {"elements", sensitivities.elements[i]}};
     // JSON has no infinity.
     if (std::isfinite(sensitivities.errors[i])) {
       group["error"] = sensitivities.errors[i];
@@ -62,16 +63,9 @@ Sensitivities load_sensitivities(const std::string& path) {
          kWhat, path);
   }
   Sensitivities made;
-  const auto text = [&file](const char* key) {
-    return file.contains(key) && file[key].is_string() ? file[key].get<std::string>() : std::string();
-  };
-  made.model = text("model");
-  made.input = text("input");
-  made.candidates = text("candidates");
-  if (file.contains("width") && file["width"].is_number()) made.width = file["width"].get<double>();
-  if (file.contains("classes") && file["classes"].is_number_integer()) {
-    made.classes = file["classes"].get<int64_t>();
-  }
+  made.network = network_of(file);
+  if (file.contains("candidates") && file["candidates"].is_string())
+    made.candidates = file["candidates"].get<std::string>();
   for (const json& group : file["groups"]) {
     const size_t number = made.errors.size();
     if (!group.is_object() || !group.contains("id") || group["id"] != json(number)) {

@@ -1,7 +1,7 @@
 // What pilot steps measured of each group, as a file: `ulp sensitivity` writes it,
 // sensitivity:R:FILE reads it.
 //
-//   {"model": "lenet", "width": 1, "input": "1x28x28", "classes": 10, "candidates": "hfp8",
+//   {"model": "lenet", "width": 1, ..., "candidates": "hfp8",
 //    "groups": [{"id": 0, "elements": 200704, "error": 1.3e-06}, ...]}
 //
 // Groups stand in the order of their numbers. An error is a number from 0 on, or "inf" where the
@@ -11,15 +11,14 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace ulp {
 
 struct Sensitivities {
-  std::string model = {};
-  double width = 1;
-  std::string input = {};  // CxHxW
-  int64_t classes = 0;
+  // What it was measured on: names and values as JSON, {"model", "\"lenet\""}, {"width", "1"}.
+  std::vector<std::pair<std::string, std::string>> network = {};
   std::string candidates = {};
   std::vector<size_t> elements = {};  // by group
   std::vector<double> errors = {};    // by group

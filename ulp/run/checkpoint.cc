@@ -25,7 +25,9 @@ T number(const TensorMetadata& metadata, const std::string& path, const std::str
   T value{};
   if (found != metadata.end()) {
     const char* end = found->second.data() + found->second.size();
-    if (std::from_chars(found->second.data(), end, value).ptr == end) return value;
+    if (const auto [at, error] = std::from_chars(found->second.data(), end, value);
+        error == std::errc{} && at == end)
+      return value;
   }
   fail("checkpoint", "{} has no number '{}': it is not a checkpoint of a run", path, key);
 }
@@ -94,32 +96,19 @@ void check_same_run(const std::string& path, std::string_view saved, std::string
   }
 }
 
-}  // namespace
-
-void save_checkpoint(const std::string& path, const std::string& run, const State& state,
-                     const RunProgress& p) {
+void save_state(const std::string& path, const std::string& run, const State& state, const StepProgress& p,
+                TensorMetadata metadata) {
   std::vector<StoredTensor> tensors;
   std::list<SlotView> views;  // what the tensors' bytes belong to
-  TensorMetadata metadata = {{"format", "ulp checkpoint"},
-                             {"version", std::string(kVersion)},
-                             {"run", run},
-                             {"step", std::to_string(p.step)},
-                             {"updates", std::to_string(p.updates)},
-                             {"epochs_done", std::to_string(p.epochs_done)},
-                             {"epoch_loss", fmt::format("{}", p.epoch_loss)},
-                             {std::string(kWeight), fmt::format("{}", p.epoch_weight)},
-                             {"best_test_" + p.metric, fmt::format("{}", p.best)},
-                             {"final_test_" + p.metric, fmt::format("{}", p.last)},
-                             {"loss_scale", fmt::format("{}", p.loss_scale.scale)},
-                             {"loss_scale_good", std::to_string(p.loss_scale.good)},
-                             {"loss_scale_skipped", std::to_string(p.loss_scale.skipped)},
-                             {"promoted", fmt::format("{}", fmt::join(p.promoted, " "))},
-                             {"finished", p.finished ? "1" : "0"}};
-  for (const auto& [key, value] : p.epoch_metrics) {
-    // A meter may count what weighs the loss; then both must agree.
-    if (const auto [entry, fresh] = metadata.emplace(kEpoch + key, value); !fresh && entry->second != value)
-      throw std::logic_error("the meter's '" + key + "' is another number than the run's");
-  }
+  metadata.merge(TensorMetadata{{"format", "ulp checkpoint"},
+                                {"version", std::string(kVersion)},
+                                {"run", run},
+                                {"step", std::to_string(p.step)},
+                                {"updates", std::to_string(p.updates)},
+                                {"loss_scale", fmt::format("{}", p.loss_scale.scale)},
+                                {"loss_scale_good", std::to_string(p.loss_scale.good)},
+                                {"loss_scale_skipped", std::to_string(p.loss_scale.skipped)},
+                                {"promoted", fmt::format("{}", fmt::join(p.promoted, " "))}});
   for (const auto& [name, slot] : state.slots()) {
     if (!saved(slot)) continue;
     metadata[format_key(slot)] = format_text(slot);
@@ -134,42 +123,29 @@ void save_checkpoint(const std::string& path, const std::string& run, const Stat
   save_tensors(path, tensors, metadata);
 }
 
-RunProgress load_checkpoint(const std::string& path, const std::string& run, std::string_view metric,
-                            const PrepareState& prepare) {
-  const TensorFile file = open_checkpoint(path);
-  const TensorMetadata& metadata = file.metadata();
-  const auto text = [&](const std::string& key) { return metadata_text(metadata, key); };
-  check_same_run(path, text("run"), run);
-  RunProgress p;
+StepProgress step_progress(const TensorMetadata& metadata, const std::string& path) {
+  StepProgress p;
   p.step = number<uint64_t>(metadata, path, "step");
   p.updates = number<uint64_t>(metadata, path, "updates");
-  p.epochs_done = number<uint64_t>(metadata, path, "epochs_done");
-  p.epoch_loss = number<double>(metadata, path, "epoch_loss");
-  p.epoch_weight = number<double>(metadata, path, std::string(kWeight));
-  for (const auto& [key, value] : metadata) {
-    if (key.starts_with(kEpoch) && key != "epoch_loss") p.epoch_metrics[key.substr(kEpoch.size())] = value;
-  }
-  p.metric = metric;
-  p.best = number<double>(metadata, path, "best_test_" + p.metric);
-  p.last = number<double>(metadata, path, "final_test_" + p.metric);
   p.loss_scale.scale = number<double>(metadata, path, "loss_scale");
   p.loss_scale.good = number<uint64_t>(metadata, path, "loss_scale_good");
   p.loss_scale.skipped = number<uint64_t>(metadata, path, "loss_scale_skipped");
-  p.finished = text("finished") == "1";
-  const std::string promoted = text("promoted");
+  const std::string promoted = metadata_text(metadata, "promoted");
   for (std::string_view left = promoted; !left.empty();) {
     const std::string_view name = left.substr(0, left.find(' '));
     p.promoted.emplace_back(name);
     left.remove_prefix(std::min(left.size(), name.size() + 1));
   }
-  State& state = prepare(p);
+  return p;
+}
+
+// Compares everything before it fills anything.
+void fill_state(const TensorFile& file, const std::string& path, State& state) {
   size_t expected = 0;
   for (const auto& [name, slot] : state.slots()) {
     if (!saved(slot)) continue;
-    if (text(format_key(slot)) != format_text(slot)) {
-      fail("checkpoint", "{} has '{}' as '{}', the run has it as '{}'", path, name, text(format_key(slot)),
-           format_text(slot));
-    }
+    if (const std::string text = metadata_text(file.metadata(), format_key(slot)); text != format_text(slot))
+      fail("checkpoint", "{} has '{}' as '{}', the run has it as '{}'", path, name, text, format_text(slot));
     const std::vector<StoredTensor> parts = stored(slot);
     const std::vector<size_t> bytes = stored_bytes(slot);
     for (size_t i = 0; i < parts.size(); ++i) {
@@ -193,6 +169,57 @@ RunProgress load_checkpoint(const std::string& path, const std::string& run, std
       to += aligned_bytes(found.bytes.size());
     }
   }
+}
+
+}  // namespace
+
+void save_checkpoint(const std::string& path, const std::string& run, const State& state,
+                     const StepProgress& p) {
+  save_state(path, run, state, p, {});
+}
+
+void save_run_checkpoint(const std::string& path, const std::string& run, const State& state,
+                         const RunProgress& p) {
+  TensorMetadata metadata = {{"epochs_done", std::to_string(p.epochs_done)},
+                             {"epoch_loss", fmt::format("{}", p.epoch_loss)},
+                             {std::string(kWeight), fmt::format("{}", p.epoch_weight)},
+                             {"best_test_" + p.metric, fmt::format("{}", p.best)},
+                             {"final_test_" + p.metric, fmt::format("{}", p.last)},
+                             {"finished", p.finished ? "1" : "0"}};
+  for (const auto& [key, value] : p.epoch_metrics) {
+    // A meter may count what weighs the loss; then both must agree.
+    if (const auto [entry, fresh] = metadata.emplace(kEpoch + key, value); !fresh && entry->second != value)
+      throw std::logic_error("the meter's '" + key + "' is another number than the run's");
+  }
+  save_state(path, run, state, p, std::move(metadata));
+}
+
+StepProgress load_checkpoint(const std::string& path, const std::string& run, const PrepareState& prepare) {
+  const TensorFile file = open_checkpoint(path);
+  check_same_run(path, metadata_text(file.metadata(), "run"), run);
+  const StepProgress p = step_progress(file.metadata(), path);
+  fill_state(file, path, prepare(p));
+  return p;
+}
+
+RunProgress load_run_checkpoint(const std::string& path, const std::string& run, std::string_view metric,
+                                const PrepareState& prepare) {
+  const TensorFile file = open_checkpoint(path);
+  const TensorMetadata& metadata = file.metadata();
+  check_same_run(path, metadata_text(metadata, "run"), run);
+  RunProgress p;
+  static_cast<StepProgress&>(p) = step_progress(metadata, path);
+  p.epochs_done = number<uint64_t>(metadata, path, "epochs_done");
+  p.epoch_loss = number<double>(metadata, path, "epoch_loss");
+  p.epoch_weight = number<double>(metadata, path, std::string(kWeight));
+  for (const auto& [key, value] : metadata) {
+    if (key.starts_with(kEpoch) && key != "epoch_loss") p.epoch_metrics[key.substr(kEpoch.size())] = value;
+  }
+  p.metric = metric;
+  p.best = number<double>(metadata, path, "best_test_" + p.metric);
+  p.last = number<double>(metadata, path, "final_test_" + p.metric);
+  p.finished = metadata_text(metadata, "finished") == "1";
+  fill_state(file, path, prepare(p));
   return p;
 }
 

@@ -14,9 +14,18 @@
 
 namespace ulp {
 
-struct RunProgress {
-  uint64_t step = 0;         // steps completed
-  uint64_t updates = 0;      // of them, those that changed the weights
+// Of any training.
+struct StepProgress {
+  uint64_t step = 0;     // steps completed
+  uint64_t updates = 0;  // of them, those that changed the weights
+  LossScaler::State loss_scale;
+  std::vector<std::string> promoted;  // tensors that went to their high format, in that order
+
+  bool operator==(const StepProgress&) const = default;
+};
+
+// Of a run.
+struct RunProgress : StepProgress {
   uint64_t epochs_done = 0;  // epochs whose evaluation is done too
   // Of the epoch that has begun, so far: the sums of the loss and of its weights, and the state of
   // the meter (`epoch_KEY` in the file).
@@ -25,24 +34,25 @@ struct RunProgress {
   // Of the task's first metric, `best_test_NAME` and `final_test_NAME` in the file.
   std::string metric = "acc";
   double best = 0, last = 0;
-  LossScaler::State loss_scale;
-  std::vector<std::string> promoted;  // tensors that went to their high format, in that order
   bool finished = false;
 
   bool operator==(const RunProgress&) const = default;
 };
 
-// Atomic. `run` says what decides the run's bits, as items separated by "; " ("batch 128; seed 0"): a file of another
-// run is refused when loaded.
+// Atomic. `run` says what decides the bits, as items separated by "; " ("batch 128; seed 0"): a file of another run is
+// refused when loaded.
 void save_checkpoint(const std::string& path, const std::string& run, const State& state,
-                     const RunProgress& progress);
+                     const StepProgress& progress);
+void save_run_checkpoint(const std::string& path, const std::string& run, const State& state,
+                         const RunProgress& progress);
 
 // Reads the file, hands what it says to `prepare`, which makes the state that goes with it, compares all of it with that
 // state (names, shapes, storages), and only then fills it. Throws an Error for a file that is damaged, foreign, or of
 // another run.
-using PrepareState = std::function<State&(const RunProgress&)>;
-RunProgress load_checkpoint(const std::string& path, const std::string& run, std::string_view metric,
-                            const PrepareState& prepare);
+using PrepareState = std::function<State&(const StepProgress&)>;
+StepProgress load_checkpoint(const std::string& path, const std::string& run, const PrepareState& prepare);
+RunProgress load_run_checkpoint(const std::string& path, const std::string& run, std::string_view metric,
+                                const PrepareState& prepare);
 
 // Whether the file is of a run that is finished; of `run` the first items are enough. Throws an Error for a file that is
 // damaged, foreign, or of another run.

@@ -191,15 +191,19 @@ void apply_level(RunConfig& config, std::span<const ConfigSetting> level) {
 }
 
 void check(const RunConfig& c) {
-  for (const ConfigField& field : config_fields()) field.check(c);
+  check_training(c);
   if (c.epochs == 0 && c.steps == 0) fail("config", "epochs and steps are both 0; one must be above 0");
-  if (c.batch % c.grad_accum != 0) {
-    fail("config", "a batch of {} cannot be cut into {} equal micro-batches; grad_accum must divide batch",
-         c.batch, c.grad_accum);
-  }
   if (c.subset != 0 && c.batch > c.subset) {
     fail("config", "a batch of {} is more than the subset of {}; batch must be at most subset", c.batch,
          c.subset);
+  }
+}
+
+void check_training(const RunConfig& c) {
+  for (const ConfigField& field : config_fields()) field.check(c);
+  if (c.batch % c.grad_accum != 0) {
+    fail("config", "a batch of {} cannot be cut into {} equal micro-batches; grad_accum must divide batch",
+         c.batch, c.grad_accum);
   }
   if (c.clip_value != 0 && c.clip_norm != 0) {
     fail("config", "clip_value is {} and clip_norm is {}; one of them must be 0", c.clip_value, c.clip_norm);
@@ -257,7 +261,8 @@ Schedule schedule_of(const RunConfig& c) {
 AugmentChoice augment_of(const RunConfig& c) {
   if (c.augment != "auto") return parse_augment(c.augment);
   // Digits must not be mirrored, and nothing is known about the pictures of a folder.
-  const bool usual = c.data == "cifar10" || c.data == "cifar100" || c.data == "fashion-mnist";
+  const bool usual = c.task == RunConfig{}.task &&
+                     (c.data == "cifar10" || c.data == "cifar100" || c.data == "fashion-mnist");
   return usual ? AugmentChoice{4, true} : AugmentChoice{};
 }
 

@@ -124,6 +124,8 @@ void apply_level(RunConfig& config, std::span<const ConfigSetting> level);
 // together (widths, shapes, kernels, devices) is checked by those who make them.
 void check(const RunConfig& config);
 
+// The part of that which concerns training alone, whatever is trained and for how long.
+void check_training(const RunConfig& config);
 // The part of that which concerns formats.
 void check_precision(const RunConfig& config);
 

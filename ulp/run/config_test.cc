@@ -11,28 +11,11 @@
 #include <limits>
 #include <set>
 
+#include "tests/support/temp.h"
 #include "ulp/base/error.h"
 
 namespace ulp {
 namespace {
-
-// What the error says, or "" where there is none.
-template <typename F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
-#define EXPECT_SAYS(expression, words)                                             \
-  do {                                                                             \
-    const std::string said = error_of([&] { (void)(expression); });                \
-    EXPECT_NE(said.find(words), std::string::npos) << #expression << ": " << said; \
-    EXPECT_EQ(said.find('\n'), std::string::npos) << said;                         \
-  } while (false)
 
 RunConfig parsed(std::string_view text) { return parse_config(text, "run.toml"); }
 

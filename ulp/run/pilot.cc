@@ -5,7 +5,6 @@
 
 #include "ulp/optim/schedule.h"
 #include "ulp/precision/demote.h"
-#include "ulp/run/scaling.h"
 #include "ulp/run/setup.h"
 
 namespace ulp {
@@ -51,31 +50,25 @@ Assignment Pilot::low(const std::vector<int>& groups) const {
   return assignment;
 }
 
-LossScaler& Pilot::scaler() {
-  // Which one it is depends on the formats, and they may be changed before the first step.
-  if (!scaler_) {
-    scaler_ = std::make_unique<LossScaler>(choose_loss_scale(config_, *engine_), train_->batches());
-    if (scaler_->measured()) {
-      scaler_->set(measure_loss_scale(*engine_, *train_, config_.seed));
-      train_->seek(static_cast<uint32_t>(step_ / train_->batches()), step_ % train_->batches());
-    }
+Stepper& Pilot::stepper() {
+  // Which loss scale it has depends on the formats, and they may be changed before the first step.
+  if (!stepper_) {
+    stepper_ = std::make_unique<Stepper>(config_, *engine_, train_->batches());
+    stepper_->measure_scale(*train_);
+    if (stepper_->scaler().measured())
+      train_->seek(static_cast<uint32_t>(progress_.step / train_->batches()),
+                   progress_.step % train_->batches());
   }
-  return *scaler_;
+  return *stepper_;
 }
 
 bool Pilot::train(uint64_t steps) {
   const double base = optimizer_config(config_).lr;
-  LossScaler& scaling = scaler();
-  for (const uint64_t end = step_ + steps; step_ < end; ++step_) {
+  for (const uint64_t end = progress_.step + steps; progress_.step < end;) {
     const FeedBatch& batch = train_->next();
-    const double lr = rate(schedule_of(config_), base, step_, train_->batches(), total_steps_);
-    const StepState state = step_state(config_, step_, updates_, lr, scaling.scale());
-    const auto verdict = [&](double loss, const Graph& graph, std::span<const EncodeStats> stats) {
-      return scaling.accept(gradients_overflowed(loss, graph, stats));
-    };
-    const StepResult result = engine_->train(state, batch, verdict, known_of(scaling));
-    updates_ += result.updated ? 1 : 0;
-    if (scaling.stuck()) return false;
+    const double lr = rate(schedule_of(config_), base, progress_.step, train_->batches(), total_steps_);
+    stepper().train(batch, lr, progress_);
+    if (scaler().stuck()) return false;
   }
   return true;
 }
@@ -84,7 +77,7 @@ double Pilot::score() {
   test_->seek(0, 0);
   StepState state;
   state.seed = config_.seed;
-  state.step = static_cast<uint32_t>(step_);
+  state.step = static_cast<uint32_t>(progress_.step);
   const std::unique_ptr<Meter> meter = task_.meter();
   for (uint64_t i = 0; i < test_->batches(); ++i) {
     const FeedBatch& batch = test_->next();

@@ -7,9 +7,9 @@
 #include <span>
 #include <vector>
 
-#include "ulp/precision/loss_scale.h"
 #include "ulp/precision/policy.h"
 #include "ulp/run/config.h"
+#include "ulp/run/stepper.h"
 #include "ulp/session/engine.h"
 #include "ulp/tasks/task.h"
 
@@ -36,9 +36,9 @@ class Pilot {
   // is stuck: a run would end there.
   bool train(uint64_t steps);
   uint64_t total_steps() const { return total_steps_; }  // of the configuration
-  uint64_t step() const { return step_; }                // that comes next
+  uint64_t step() const { return progress_.step; }       // that comes next
   // What train would use now.
-  LossScaler& scaler();
+  LossScaler& scaler() { return stepper().scaler(); }
   BatchStream& batches() { return *train_; }
   const RunConfig& config() const { return config_; }
 
@@ -46,13 +46,16 @@ class Pilot {
   double score();
 
  private:
+  Stepper& stepper();
+
   const RunConfig config_;
   PolicyOptions policy_;
   const LearningTask& task_;
   std::unique_ptr<BatchStream> train_, test_;
   std::unique_ptr<Engine> engine_;
-  std::unique_ptr<LossScaler> scaler_;
-  uint64_t total_steps_ = 0, step_ = 0, updates_ = 0;
+  std::unique_ptr<Stepper> stepper_;
+  uint64_t total_steps_ = 0;
+  StepProgress progress_;
 };
 
 }  // namespace ulp

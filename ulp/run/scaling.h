@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <span>
 
-#include "ulp/backend/found_inf.h"
 #include "ulp/precision/loss_scale.h"
 #include "ulp/run/config.h"
 #include "ulp/session/engine.h"

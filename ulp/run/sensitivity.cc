@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ulp/backend/found_inf.h"
 #include "ulp/base/error.h"
 #include "ulp/run/scaling.h"
 
@@ -158,10 +159,7 @@ Sensitivities measure_sensitivities(const RunConfig& config, const LearningTask&
   GradientErrors errors(config, task, options);
   const NetworkId id = task.id();
   Sensitivities made;
-  made.model = id.model;
-  made.width = id.width;
-  made.input = id.input;
-  made.classes = id.classes;
+  made.network = id.items();
   made.candidates = candidates_text(config);
   made.elements = group_elements(errors.pilot().engine().counted());
   const auto each = static_cast<size_t>(options.batches);

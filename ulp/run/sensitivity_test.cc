@@ -53,8 +53,8 @@ TEST(Sensitivity, EachGroupByItselfAndDeterministic) {
       });
   EXPECT_EQ(last, total);
   EXPECT_GT(calls, 5u);
-  EXPECT_EQ(made.model, "lenet");
-  EXPECT_EQ(made.input, "1x28x28");
+  EXPECT_EQ(made.network, task->id().items());
+  EXPECT_EQ(made.network.front().second, "\"lenet\"");
   EXPECT_EQ(made.candidates, "hfp8");
   ASSERT_EQ(made.errors.size(), made.elements.size());
   for (const double error : made.errors) {

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "ulp/base/error.h"
+#include "ulp/io/metrics.h"
 #include "ulp/precision/policy.h"
 #include "ulp/precision/sensitivities.h"
 #include "ulp/run/scaling.h"
@@ -21,24 +22,28 @@ void check_sensitivity_file(const NetworkId& id, const std::string& policy) {
   const std::string file = sensitivity_file(policy);
   if (file.empty()) return;
   const Sensitivities measured = load_sensitivities(file);
-  if (measured.model.empty()) return;
-  if (measured.model == id.model && measured.width == id.width && measured.input == id.input &&
-      measured.classes == id.classes)
-    return;
-  fail("precision",
-       "sensitivity file '{}' is of {} at width {} ({}, {} classes), this is {} at width {} ({}, {} classes)",
-       file, measured.model, measured.width, measured.input, measured.classes, id.model, id.width, id.input,
-       id.classes);
+  const auto here = id.items();
+  for (const auto& [name, value] : measured.network) {
+    const auto same =
+        std::find_if(here.begin(), here.end(), [&](const auto& item) { return item.first == name; });
+    // 1 and 1.0 are one width.
+    if (same == here.end() || Json::parse(same->second) == Json::parse(value)) continue;
+    fail("precision", "sensitivity file '{}' is of {} {}, this is {}", file, name, value, same->second);
+  }
 }
 
 }  // namespace
 
 std::string run_text(const RunConfig& config) {
+  return run_text(config, [](const ConfigField&) { return true; });
+}
+
+std::string run_text(const RunConfig& config, const std::function<bool(const ConfigField&)>& counts) {
   constexpr std::array<std::string_view, 5> free = {"out", "data_dir", "threads", "checkpoint_every",
                                                     "tensorboard"};
   std::string text;
   for (const ConfigField& field : config_fields()) {
-    if (std::find(free.begin(), free.end(), field.name) != free.end()) continue;
+    if (std::find(free.begin(), free.end(), field.name) != free.end() || !counts(field)) continue;
     // Of the two that end a run one holds.
     if (field.name == (config.steps > 0 ? "epochs" : "steps")) continue;
     // Those that came later, where they change nothing: runs of before can still be resumed.
@@ -77,9 +82,14 @@ TaskOptions task_options(const RunConfig& config) {
 
 EngineOptions engine_options(const RunConfig& config, const LearningTask& task) {
   check_sensitivity_file(task.id(), config.policy);
-  EngineOptions options;
+  EngineOptions options = engine_options(config);
   options.build = task.build();
   options.batch = task.batch();
+  return options;
+}
+
+EngineOptions engine_options(const RunConfig& config) {
+  EngineOptions options;
   options.optimizer = optimizer_config(config);
   options.precision = precision_options(config);
   options.device = config.device;

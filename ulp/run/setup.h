@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,9 +15,13 @@ namespace ulp {
 // Everything that decides a bit, as far as it is chosen, as checkpoints keep it. Where the run and its data lie, and what it
 // writes beside, may change.
 std::string run_text(const RunConfig& config);
+// The same of those options alone that `counts` says yes to.
+std::string run_text(const RunConfig& config, const std::function<bool(const ConfigField&)>& counts);
 
 // Data is resident on devices that make batches from it.
 TaskOptions task_options(const RunConfig& config);
+// All but the network and its shapes.
+EngineOptions engine_options(const RunConfig& config);
 // Throws an Error if the policy names a file that was measured on another network.
 EngineOptions engine_options(const RunConfig& config, const LearningTask& task);
 

@@ -11,7 +11,6 @@
 #include "ulp/base/parallel.h"
 #include "ulp/base/process.h"
 #include "ulp/optim/schedule.h"
-#include "ulp/run/scaling.h"
 #include "ulp/run/sensitivity.h"
 #include "ulp/run/setup.h"
 #include "ulp/runtime/registry.h"
@@ -73,9 +72,8 @@ Trainer::Trainer(const RunConfig& config, Observer& observer) : config_(config),
   engine_ = std::make_unique<Engine>(options);
   run_ += "; formats " + assignment_digest(engine_->first_assignment());
   plan_task(*engine_, *task_);
-  scaler_ = std::make_unique<LossScaler>(choose_loss_scale(config, *engine_), train_->batches());
-  progress_.loss_scale = scaler_->state();
-  promotion_ = promotion_of(config);
+  stepper_ = std::make_unique<Stepper>(config, *engine_, train_->batches());
+  progress_.loss_scale = stepper_->scaler().state();
   rss_forgotten_ = forget_peak_resident();
   rss_start_ = resident_bytes();
   task_->keep_data(*engine_);
@@ -111,8 +109,7 @@ void Trainer::start(bool resume) {
   if (error) fail("train", "cannot read {}: {}", last, error.message());
   if (resume && saved) load(last);
   if (progress_.finished) return;
-  if (progress_.step == 0 && scaler_->measured())
-    scaler_->set(measure_loss_scale(*engine_, *train_, config_.seed));
+  if (progress_.step == 0) stepper_->measure_scale(*train_);
   // What may refuse comes before what changes a file.
   open_ranges();
   cut_metrics(path("metrics.jsonl"), progress_.step, progress_.epochs_done);
@@ -170,22 +167,11 @@ bool Trainer::step(const std::atomic<bool>& stop) {
   const FeedBatch& batch = train_->next();
   const double lr = rate(schedule_of(config_), optimizer_config(config_).lr, progress_.step,
                          train_->batches(), total_steps_);
-  const double scale = scaler_->scale();
-  const StepState state = step_state(config_, progress_.step, progress_.updates, lr, scale);
-  const auto verdict = [&](double loss, const Graph& graph, std::span<const EncodeStats> stats) {
-    return scaler_->accept(gradients_overflowed(loss, graph, stats));
-  };
-  const StepResult result = engine_->train(state, batch, verdict, known_of(*scaler_),
-                                           [&](const Outputs& outputs) { meter_->add(outputs, batch); });
-  std::vector<Promotion> promotions;
-  if (promotion_) {
-    promotions = overflowing(engine_->graph(), engine_->stats(), engine_->elements(), *promotion_,
-                             engine_->assignment());
-  }
+  const double scale = stepper_->scaler().scale();
+  const StepResult result =
+      stepper_->train(batch, lr, progress_, [&](const Outputs& outputs) { meter_->add(outputs, batch); });
+  const std::vector<Promotion> promotions = stepper_->overflowed();
   const auto count = static_cast<double>(batch.shape.examples);
-  ++progress_.step;
-  progress_.updates += result.updated ? 1 : 0;
-  progress_.loss_scale = scaler_->state();
   progress_.epoch_loss += result.loss;
   progress_.epoch_weight += result.weight;
   epoch_examples_here_ += count;
@@ -230,14 +216,10 @@ bool Trainer::step(const std::atomic<bool>& stop) {
     observer_.on_note(fmt::format("the loss of step {} is {}", report.step, report.loss));
     report_trouble();
   }
-  if (scaler_->stuck()) {
+  if (stepper_->scaler().stuck()) {
     save("last.safetensors");
     report_trouble();
-    fail("train",
-         "the gradients of {} steps in a row overflowed, the last at a loss scale of {}: choose a lower "
-         "--lr, a smaller "
-         "--loss-scale, or formats with more range",
-         LossScaler::kMaxSkips, scale);
+    stepper_->check_scale(scale);
   }
   if (config_.checkpoint_every > 0 && progress_.step % static_cast<uint64_t>(config_.checkpoint_every) == 0 &&
       !epoch_ends) {
@@ -286,10 +268,8 @@ RangeRecord Trainer::range_record(const StepReport& report) const {
 }
 
 void Trainer::promote(std::span<const Promotion> promotions) {
-  Assignment assignment = engine_->assignment();
-  for (const Promotion& promotion : promotions) assignment.promote(promotion.tensor);
   try {
-    engine_->set_assignment(std::move(assignment));
+    stepper_->promote(promotions, progress_);
   } catch (const std::exception&) {
     // More memory than there is. What was trained is not lost; the resumed run promotes after its next step. Weights that
     // were to be stored otherwise may be half-way: there the last checkpoint must do.
@@ -297,7 +277,6 @@ void Trainer::promote(std::span<const Promotion> promotions) {
     throw;
   }
   for (const Promotion& promotion : promotions) {
-    progress_.promoted.push_back(promotion.tensor);
     metrics_->write({{"event", "promote"},
                      {"step", progress_.step},
                      {"tensor", promotion.tensor},
@@ -445,22 +424,16 @@ Evaluation Trainer::evaluate(const std::string& which) {
 }
 
 void Trainer::load(const std::string& file) {
-  progress_ = load_checkpoint(file, run_, progress_.metric, [&](const RunProgress& progress) -> State& {
-    Assignment assignment = engine_->assignment();
-    for (const std::string& name : progress.promoted) {
-      if (!assignment.promote(name))
-        fail("checkpoint", "{} has promoted '{}', which is not low here", file, name);
-    }
-    if (!progress.promoted.empty()) engine_->set_assignment(std::move(assignment));
-    return engine_->state();
+  progress_ = load_run_checkpoint(file, run_, progress_.metric, [&](const StepProgress& progress) -> State& {
+    return stepper_->prepare(progress, file);
   });
-  scaler_->restore(progress_.loss_scale);
+  stepper_->restore(progress_);
   meter_->restore(progress_.epoch_metrics);
 }
 
 void Trainer::save(std::string_view file) {
   progress_.epoch_metrics = meter_->save();
-  save_checkpoint(path(file), run_, engine_->state(), progress_);
+  save_run_checkpoint(path(file), run_, engine_->state(), progress_);
   observer_.on_checkpoint(path(file), progress_.step);
 }
 

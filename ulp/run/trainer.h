@@ -8,7 +8,6 @@
 
 #include <atomic>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,6 +19,7 @@
 #include "ulp/run/config.h"
 #include "ulp/run/observer.h"
 #include "ulp/run/ranges.h"
+#include "ulp/run/stepper.h"
 #include "ulp/session/engine.h"
 #include "ulp/tasks/task.h"
 
@@ -84,9 +84,8 @@ class Trainer {
   size_t rss_start_ = 0, rss_peak_ = 0;
   bool rss_forgotten_ = false;
   RunProgress progress_;
-  std::optional<double> promotion_;  // its threshold
-  bool troubled_ = false;            // said already
-  std::unique_ptr<LossScaler> scaler_;
+  bool troubled_ = false;  // said already
+  std::unique_ptr<Stepper> stepper_;
   // Of this process: a checkpoint knows no time, so that equal runs write equal files.
   double started_ = 0, epoch_started_ = 0;
   double epoch_examples_here_ = 0;  // since epoch_started_

@@ -100,6 +100,13 @@ size_t State::convert(const Plan& plan, uint64_t seed, uint32_t step) {
   return most;
 }
 
+void State::assign(const std::string& name, std::span<const float> values, uint64_t seed, uint32_t step) {
+  const StateSlot& slot = find(name);
+  if (values.size() != slot.shape.elements())
+    throw std::logic_error("a slot is assigned another number of values");
+  write_values(slot, {.key = writing_key(seed, step, tensor_number(name))}, values);
+}
+
 StateCopy State::copy(Kind kind) const {
   StateCopy copy;
   for (const auto& [name, slot] : slots_) {

@@ -62,6 +62,9 @@ class State {
   // counted. Random words, if a storage needs any, are those of the seed and the coming step.
   size_t convert(const Plan& plan, uint64_t seed, uint32_t step);
 
+  // Replaces the values of a slot, rounded to nearest in its storage. As many as it has.
+  void assign(const std::string& name, std::span<const float> values, uint64_t seed, uint32_t step);
+
   // Copies the slots of a kind, and restores them.
   StateCopy copy(Kind kind) const;
   void restore(const StateCopy& copy);

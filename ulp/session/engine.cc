@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <numeric>
 #include <stdexcept>
 
 #include "ulp/backend/update.h"
@@ -167,8 +166,10 @@ std::unique_ptr<Engine::Program> Engine::make_program(const BatchShape& shape, U
 void Engine::match_names(Program& program, bool training) const {
   const auto main = training_.find(piece());
   if (main == training_.end()) {  // this is the largest
-    program.slots.resize(program.graph().tensor_count());
-    std::iota(program.slots.begin(), program.slots.end(), 0);
+    for (size_t i = 0; i < program.graph().tensor_count(); ++i) {
+      const TensorId first = program.graph().tensors()[i].step_of;
+      program.slots.push_back(first ? first.index : static_cast<int32_t>(i));
+    }
     return;
   }
   const Graph& largest = main->second->graph();
@@ -182,7 +183,8 @@ void Engine::match_names(Program& program, bool training) const {
            tensor.name, training ? "in training" : "in evaluation", batch_shape_text(program.shape),
            batch_shape_text(piece()));
     }
-    program.slots.push_back(slot.index);
+    const TensorId first = slot ? largest[slot].step_of : TensorId{};
+    program.slots.push_back(first ? first.index : slot.index);
   }
 }
 
@@ -443,11 +445,18 @@ double Engine::run(Program& program, const StepState& step, const Course& course
   if (read) {
     const Executor& executor = *program.executor;
     const Plan& plan = *program.plan;
-    read(Outputs(program.net, program.kept, first, program.shape.examples, [&](TensorId id) {
+    const auto values = [&](TensorId id) {
       if (!is_fp32(plan.formats()[static_cast<size_t>(id.index)].storage)) return executor.values(id);
-      const std::span<const float> values = executor.result(id);
-      return std::vector<float>(values.begin(), values.end());
-    }));
+      const std::span<const float> result = executor.result(id);
+      return std::vector<float>(result.begin(), result.end());
+    };
+    std::vector<Outputs::Source> sources;
+    for (const TensorId id : program.net.network.outputs) {
+      const bool kept = std::find(program.kept.begin(), program.kept.end(), id) != program.kept.end();
+      Outputs::Source& source = sources.emplace_back(Outputs::Source{program.graph()[id].name, {}});
+      if (kept) source.read = [&values, id] { return values(id); };
+    }
+    read(Outputs(std::move(sources), first, program.shape.examples));
   }
   return program.executor->result(program.net.network.loss_sum)[0];
 }

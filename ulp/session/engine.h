@@ -51,14 +51,6 @@ struct EngineOptions {
   std::function<std::vector<double>()> sensitivities = {};
 };
 
-struct StepResult {
-  double loss = 0;       // the sum of the terms, each times its weight
-  double weight = 0;     // the sum of the weights; without weights, how many terms there are
-  bool updated = false;  // the weights of the network have changed
-
-  double mean() const { return loss / weight; }
-};
-
 class Engine {
  public:
   // Throws an Error for incompatible options.
@@ -152,7 +144,8 @@ class Engine {
     std::vector<TensorId> kept;  // outputs that can be read after a run
     std::unique_ptr<Plan> plan;
     std::unique_ptr<Executor> executor;
-    // Of training, by tensor: its number in the graph of the largest shape, to which events belong.
+    // Of training, by tensor: its number in the graph of the largest shape, to which events belong;
+    // of a later time step that of the first.
     std::vector<int32_t> slots;
 
     const Graph& graph() const { return net.graph; }

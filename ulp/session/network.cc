@@ -34,7 +34,7 @@ void check(const Graph& graph, const Network& network) {
   }
   if (network.weights) {
     const TensorInfo& weights = graph[network.weights];
-    if (weights.kind != Kind::label || weights.element != Element::real || weights.shape != loss.shape) {
+    if (weights.kind != Kind::fed || weights.element != Element::real || weights.shape != loss.shape) {
       fail("session", "weights of the loss must be a target of its shape {}, '{}' is a {} {} of {}",
            shape_text(loss.shape), weights.name, element_name(weights.element), kind_name(weights.kind),
            shape_text(weights.shape));
@@ -156,22 +156,19 @@ void check_feeds(const BuiltNetwork& network, const FeedBatch& batch) {
 }
 
 bool Outputs::has(std::string_view tensor) const {
-  return std::any_of(kept_.begin(), kept_.end(),
-                     [&](TensorId id) { return network_.graph[id].name == tensor; });
+  return std::any_of(sources_.begin(), sources_.end(),
+                     [&](const Source& source) { return source.name == tensor && source.read; });
 }
 
 std::span<const float> Outputs::operator[](std::string_view tensor) const {
-  for (const TensorId id : kept_) {
-    if (network_.graph[id].name != tensor) continue;
-    const auto [entry, fresh] = values_.try_emplace(id.index);
-    if (fresh) entry->second = read_(id);
-    return entry->second;
-  }
-  const bool declared = std::any_of(network_.network.outputs.begin(), network_.network.outputs.end(),
-                                    [&](TensorId id) { return network_.graph[id].name == tensor; });
-  if (declared) {
-    fail("session", "'{}' has more than {} bytes, so it can be read in evaluation only", tensor,
-         kSmallOutput);
+  if (const auto found = values_.find(tensor); found != values_.end()) return found->second;
+  for (const Source& source : sources_) {
+    if (source.name != tensor) continue;
+    if (!source.read) {
+      fail("session", "'{}' has more than {} bytes, so it can be read in evaluation only", tensor,
+           kSmallOutput);
+    }
+    return values_[source.name] = source.read();
   }
   fail("session", "'{}' is no output of the network: list it in Network::outputs", tensor);
 }

@@ -97,9 +97,11 @@ std::unique_ptr<LearningTask> outline(const TaskOptions& options) {
   return ClassificationTask::of_noise(options, std::move(set), info.train, info.test);
 }
 
+constexpr std::string_view kUsualInput = "3x32x32";
+
 std::unique_ptr<LearningTask> sketch(const TaskOptions& options, const NetworkId& id, const DataSize& size) {
   if (id.classes < 2) fail("tasks", "there must be two classes or more, got {}", id.classes);
-  const ImageSize image = parse_image_size(id.input);
+  const ImageSize image = parse_image_size(id.input.empty() ? kUsualInput : id.input);
   ImageSet set;
   set.name = "noise";
   set.height = static_cast<size_t>(image.height);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "ulp/base/error.h"
 #include "ulp/tasks/list.h"
@@ -51,6 +52,13 @@ std::unique_ptr<LearningTask> sketch_task(const TaskOptions& options, const Netw
 void plan_task(Engine& engine, const LearningTask& task) {
   for (const BatchShape& shape : task.training_shapes()) engine.plan_training(shape);
   for (const BatchShape& shape : task.evaluation_shapes()) engine.plan_evaluation(shape);
+}
+
+std::vector<std::pair<std::string, std::string>> NetworkId::items() const {
+  return {{"model", fmt::format("\"{}\"", model)},
+          {"width", width == std::floor(width) ? fmt::format("{:.1f}", width) : fmt::format("{}", width)},
+          {"input", fmt::format("\"{}\"", input)},
+          {"classes", fmt::format("{}", classes)}};
 }
 
 }  // namespace ulp

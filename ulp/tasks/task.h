@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ulp/data/loader.h"
@@ -69,6 +70,9 @@ struct NetworkId {
   double width = 1;
   std::string input = {};
   int64_t classes = 0;
+
+  // Names and values as JSON, as such files keep them.
+  std::vector<std::pair<std::string, std::string>> items() const;
 };
 
 // Examples of a data set.
@@ -132,7 +136,7 @@ struct TaskInfo {
   // made up.
   std::unique_ptr<LearningTask> (*outline)(const TaskOptions& options) = nullptr;
   // Without a data set, for plans and benchmarks of a step: so many made-up examples, if it does not
-  // say one batch. Of the id only the input and the number of classes count.
+  // say one batch. Of the id only the input ("": what is usual) and the number of classes count.
   std::unique_ptr<LearningTask> (*sketch)(const TaskOptions& options, const NetworkId& id,
                                           const DataSize& size) = nullptr;
 };

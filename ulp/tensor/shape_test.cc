@@ -1,4 +1,4 @@
-#include "ulp/tensor/shape.h"
+#include "ulp/shape.h"
 
 #include <gtest/gtest.h>
 

@@ -32,7 +32,7 @@ struct Case {
   }
   TensorId kept(const Shape& shape) { return tensor(shape, Kind::saved); }
   TensorId bytes(const Shape& shape) { return tensor(shape, Kind::saved, Element::byte); }
-  TensorId labels(const Shape& shape) { return tensor(shape, Kind::label, Element::int32); }
+  TensorId labels(const Shape& shape) { return tensor(shape, Kind::fed, Element::int32); }
   void add(const OpDef& op, std::vector<TensorId> in, std::vector<TensorId> out, Attrs attrs = {}) {
     node = graph.add_node(
         {&op, std::string(op.name), std::move(attrs), std::move(in), std::move(out), Phase::forward, false});
@@ -43,7 +43,7 @@ std::vector<TensorFormat> formats_of(const Case& c, const char* in, const char* 
   std::vector<TensorFormat> formats;
   for (const TensorInfo& info : c.graph.tensors()) {
     const bool is_out = static_cast<bool>(info.producer);
-    const bool plain = info.kind == Kind::saved || info.kind == Kind::label || info.kind == Kind::grad_sum;
+    const bool plain = info.kind == Kind::saved || info.kind == Kind::fed || info.kind == Kind::grad_sum;
     formats.push_back({parse_storage(plain ? "fp32" : is_out ? out : in), {}});
   }
   return formats;
@@ -283,12 +283,12 @@ TEST(Example, Rows) {
     }
     for (const OpDef* op : {&kMse, &kBceWithLogits}) {
       Case c;
-      c.add(*op, {c.tensor(x), c.tensor(x, Kind::label)}, {c.tensor({rows})});
+      c.add(*op, {c.tensor(x), c.tensor(x, Kind::fed)}, {c.tensor({rows})});
       expect_near(c, what, 0, 4);
     }
     for (const OpDef* op : {&kMseGrad, &kBceWithLogitsGrad}) {
       Case c;
-      c.add(*op, {c.tensor({rows}), c.tensor(x), c.tensor(x, Kind::label)}, {c.tensor(x)});
+      c.add(*op, {c.tensor({rows}), c.tensor(x), c.tensor(x, Kind::fed)}, {c.tensor(x)});
       expect_near(c, what, 0, 8.0 / static_cast<double>(n));
     }
     Case norm;

@@ -23,6 +23,17 @@ TensorId add_activation(Builder& b, const OpDef& op, const std::string& name, Te
 
 }  // namespace detail
 
+TensorId activation(Builder& b, std::string_view op, const std::string& name, TensorId x, double attribute) {
+  TensorId made;
+  std::string known;
+  elementwise::Activations::for_each([&]<typename Op>(Op) {
+    known += (known.empty() ? "" : ", ") + std::string(Op::kName);
+    if (op == Op::kName) made = activation<Op>(b, name, x, attribute);
+  });
+  if (!made) fail("graph", "{}: there is no activation '{}'; there are {}", name, op, known);
+  return made;
+}
+
 float activation_attribute(const Node& node) {
   float value = 0;
   elementwise::Activations::for_each([&]<typename Op>(Op) {
@@ -49,7 +60,7 @@ TensorId dropout(Builder& b, const std::string& name, TensorId x, double p) {
   if (!(p >= 0 && p < 1)) fail("graph", "{}: p must be at least 0 and below 1, got {}", name, p);
   if (!b.training()) return x;
   return b.add_one(kDropout, name, {x},
-                   {{"p", p}, {"tensor", static_cast<double>(tensor_number(name + ".out"))}});
+                   {{"p", p}, {"tensor", static_cast<double>(tensor_number(b.node_name(name) + ".out"))}});
 }
 
 }  // namespace ulp

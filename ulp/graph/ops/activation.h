@@ -45,22 +45,4 @@ TensorId activation(Builder& b, const std::string& name, TensorId x, double attr
                                 Op::kMost);
 }
 
-inline TensorId relu(Builder& b, const std::string& name, TensorId x) {
-  return activation<elementwise::Relu>(b, name, x);
-}
-inline TensorId leaky_relu(Builder& b, const std::string& name, TensorId x, double slope) {
-  return activation<elementwise::LeakyRelu>(b, name, x, slope);
-}
-inline TensorId tanh(Builder& b, const std::string& name, TensorId x) {
-  return activation<elementwise::Tanh>(b, name, x);
-}
-inline TensorId sigmoid(Builder& b, const std::string& name, TensorId x) {
-  return activation<elementwise::Sigmoid>(b, name, x);
-}
-inline TensorId silu(Builder& b, const std::string& name, TensorId x) {
-  return activation<elementwise::Silu>(b, name, x);
-}
-// In inference it is its input. p in [0, 1).
-TensorId dropout(Builder& b, const std::string& name, TensorId x, double p);
-
 }  // namespace ulp

@@ -14,7 +14,4 @@ extern const OpDef kSum;   // (two or more) -> out, added in fp32 from left to r
 extern const OpDef kCopy;  // (a) -> out, in out's own format
 extern const OpDef kSeed;  // () -> out, `value` times the loss scale everywhere
 
-TensorId add(Builder& b, const std::string& name, TensorId x, TensorId y);
-TensorId multiply(Builder& b, const std::string& name, TensorId x, TensorId y);
-
 }  // namespace ulp

@@ -26,14 +26,17 @@ std::vector<Output> take_shape(const Attrs& attrs, std::span<const Shape> in) {
   std::vector<int64_t> extents{in[0][0]};
   for (size_t i = 0; i < static_cast<size_t>(attrs.integer("rank")); ++i)
     extents.push_back(attrs.integer(kExtent[i]));
-  return {{"out", Shape(extents), Kind::label, Element::int32}};
+  return {{"out", Shape(extents), Kind::fed, Element::int32}};
 }
+
+constexpr OperandKind kExamples[] = {OperandKind::index};
 
 }  // namespace
 
 // As `input` is, the first of all operators and so a group of its own.
-const OpDef kImageBatch{"image_batch", Form::general, image_batch_shape, nullptr, true};
-const OpDef kTake{"take", Form::general, take_shape};
+const OpDef kImageBatch{
+    .name = "image_batch", .infer = image_batch_shape, .anchors = true, .operands = kExamples};
+const OpDef kTake{.name = "take", .infer = take_shape, .operands = kExamples};
 
 TensorId image_batch(Builder& b, const std::string& name, TensorId examples,
                      const ImageBatchOptions& options) {

@@ -30,9 +30,6 @@ struct ImageBatchOptions {
 
 TensorId image_batch(Builder& b, const std::string& name, TensorId examples,
                      const ImageBatchOptions& options);
-// `row` is the shape of one row; empty: a single number.
-TensorId take(Builder& b, const std::string& name, TensorId examples, int64_t rows,
-              std::span<const int64_t> row = {});
 
 // The options of a node that image_batch made.
 ImageBatchOptions image_batch_options(const Node& node);

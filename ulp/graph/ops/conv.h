@@ -16,15 +16,4 @@ extern const OpDef kConv2dGradWeight;  // (x, dout) -> dweight
 // (dout) -> (channels), the sum over all rows: a bias's gradient.
 extern const OpDef kChannelSum;
 
-struct ConvOptions {
-  int64_t out = 0;
-  int64_t kernel = 1, stride = 1, padding = 0, groups = 1;
-  bool bias = false;
-  std::optional<Init> init =
-      {};  // of the weight; normal with variance 2 / (kernel^2 out) unless said (the fan-out)
-};
-
-// Weights NAME.weight and NAME.bias.
-TensorId conv2d(Builder& b, const std::string& name, TensorId x, const ConvOptions& options);
-
 }  // namespace ulp

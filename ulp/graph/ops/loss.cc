@@ -59,6 +59,9 @@ Attrs smoothed(const std::string& name, double smoothing) {
   return {{"smoothing", smoothing}};
 }
 
+constexpr OperandKind kAgainstLabels[] = {OperandKind::computed, OperandKind::index};
+constexpr OperandKind kAgainstTarget[] = {OperandKind::computed, OperandKind::target};
+
 }  // namespace
 
 const OpDef kSoftmaxGrad{"softmax_grad"};
@@ -66,16 +69,23 @@ const OpDef kSoftmax{"softmax", Form::general, same_shape, from_output<kSoftmaxG
 const OpDef kLogSoftmaxGrad{"log_softmax_grad"};
 const OpDef kLogSoftmax{"log_softmax", Form::general, same_shape, from_output<kLogSoftmaxGrad>};
 const OpDef kNllGrad{"nll_grad"};
-const OpDef kNll{"nll", Form::general, label_loss_shape, nll_backward};
+const OpDef kNll{
+    .name = "nll", .infer = label_loss_shape, .backward = nll_backward, .operands = kAgainstLabels};
 const OpDef kCrossEntropyGrad{"cross_entropy_grad"};
-const OpDef kCrossEntropy{"cross_entropy", Form::general, label_loss_shape, from_inputs<kCrossEntropyGrad>};
+const OpDef kCrossEntropy{.name = "cross_entropy",
+                          .infer = label_loss_shape,
+                          .backward = from_inputs<kCrossEntropyGrad>,
+                          .operands = kAgainstLabels};
 const OpDef kMseGrad{"mse_grad"};
-const OpDef kMse{"mse", Form::general, target_loss_shape, from_inputs<kMseGrad>};
+const OpDef kMse{
+    .name = "mse", .infer = target_loss_shape, .backward = from_inputs<kMseGrad>, .operands = kAgainstTarget};
 const OpDef kBceWithLogitsGrad{"bce_with_logits_grad"};
-const OpDef kBceWithLogits{"bce_with_logits", Form::general, target_loss_shape,
-                           from_inputs<kBceWithLogitsGrad>};
-const OpDef kClassify{"classify", Form::general, classify_shape};
-const OpDef kLossSum{"loss_sum", Form::general, loss_sum_shape};
+const OpDef kBceWithLogits{.name = "bce_with_logits",
+                           .infer = target_loss_shape,
+                           .backward = from_inputs<kBceWithLogitsGrad>,
+                           .operands = kAgainstTarget};
+const OpDef kClassify{.name = "classify", .infer = classify_shape, .operands = kAgainstLabels};
+const OpDef kLossSum{.name = "loss_sum", .infer = loss_sum_shape, .operands = kAgainstTarget};
 
 TensorId softmax(Builder& b, const std::string& name, TensorId x) { return b.add_one(kSoftmax, name, {x}); }
 

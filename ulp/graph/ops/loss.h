@@ -30,16 +30,4 @@ extern const OpDef kClassify;
 // (terms[, weights of the same shape in fp32]) -> sums (1): the sum of terms times weights
 extern const OpDef kLossSum;
 
-TensorId softmax(Builder& b, const std::string& name, TensorId x);
-TensorId log_softmax(Builder& b, const std::string& name, TensorId x);
-TensorId nll(Builder& b, const std::string& name, TensorId log_probabilities, TensorId labels,
-             double smoothing = 0);
-TensorId cross_entropy(Builder& b, const std::string& name, TensorId scores, TensorId labels,
-                       double smoothing = 0);
-TensorId mse(Builder& b, const std::string& name, TensorId x, TensorId target);
-TensorId bce_with_logits(Builder& b, const std::string& name, TensorId x, TensorId target);
-TensorId classify(Builder& b, const std::string& name, TensorId scores, TensorId labels, TensorId loss);
-// Without weights each term counts once.
-TensorId loss_sum(Builder& b, const std::string& name, TensorId terms, TensorId weights = {});
-
 }  // namespace ulp

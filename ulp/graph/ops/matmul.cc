@@ -85,13 +85,16 @@ void embedding_backward(Gradients& gradients, const Node& node) {
   gradients.emit(kEmbeddingGrad, node, {gradients.of(node.out[0]), node.in[1]}, {gradients.part(node.in[0])});
 }
 
+constexpr OperandKind kRows[] = {OperandKind::computed, OperandKind::index};
+
 }  // namespace
 
 const OpDef kLinear{"linear", Form::general, linear_shape, linear_backward, true};
 const OpDef kLinearGradInput{"linear_grad_input"};
 const OpDef kLinearGradWeight{"linear_grad_weight"};
 const OpDef kMatmul{"matmul", Form::general, matmul_shape, matmul_backward, true};
-const OpDef kEmbedding{"embedding", Form::general, embedding_shape, embedding_backward};
+const OpDef kEmbedding{
+    .name = "embedding", .infer = embedding_shape, .backward = embedding_backward, .operands = kRows};
 const OpDef kEmbeddingGrad{"embedding_grad"};
 
 TensorId linear(Builder& b, const std::string& name, TensorId x, const LinearOptions& o) {

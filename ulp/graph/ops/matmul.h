@@ -20,19 +20,4 @@ extern const OpDef kMatmul;
 extern const OpDef kEmbedding;
 extern const OpDef kEmbeddingGrad;  // (dout, indices) -> dtable: rows that no index names get 0
 
-struct LinearOptions {
-  int64_t out = 0;
-  bool bias = true;
-  std::optional<Init> init = {};       // of the weight; uniform within 1 / sqrt(in) unless said
-  std::optional<Init> bias_init = {};  // the same
-};
-
-// Weights NAME.weight and NAME.bias.
-TensorId linear(Builder& b, const std::string& name, TensorId x, const LinearOptions& options);
-TensorId matmul(Builder& b, const std::string& name, TensorId x, TensorId y, bool transpose_x = false,
-                bool transpose_y = false);
-// Weight NAME.weight (rows, width), normal(0, 1) unless said.
-TensorId embedding(Builder& b, const std::string& name, TensorId indices, int64_t rows, int64_t width,
-                   Init init = Init::normal(1));
-
 }  // namespace ulp

@@ -127,8 +127,8 @@ void split_backward(Gradients& gradients, const Node& node) {
 const OpDef kReshape{"reshape", Form::view, reshape_shape, reshape_backward, false, true};
 const OpDef kChannelShuffle{"channel_shuffle", Form::general, shuffle_shape, shuffle_backward, false, true};
 const OpDef kTranspose{"transpose", Form::general, transpose_shape, transpose_backward, false, true};
-const OpDef kConcat{"concat", Form::general, concat_shape, concat_backward};
-const OpDef kSplit{"split", Form::general, split_shape, split_backward};
+const OpDef kConcat{.name = "concat", .infer = concat_shape, .backward = concat_backward, .copies = true};
+const OpDef kSplit{.name = "split", .infer = split_shape, .backward = split_backward, .copies = true};
 
 TensorId reshape(Builder& b, const std::string& name, TensorId x, const Shape& shape) {
   Attrs attrs{{"rank", static_cast<double>(shape.rank())}};

@@ -20,12 +20,4 @@ extern const OpDef kConcat;  // (two or more) -> out, along the last axis
 // (x) -> out0, out1 ..., along the last axis: `parts` equal ones; in backward, as the outputs are.
 extern const OpDef kSplit;
 
-TensorId reshape(Builder& b, const std::string& name, TensorId x, const Shape& shape);
-// (n, ...) to (n, everything else).
-TensorId flatten(Builder& b, const std::string& name, TensorId x);
-TensorId channel_shuffle(Builder& b, const std::string& name, TensorId x, int64_t groups);
-TensorId transpose(Builder& b, const std::string& name, TensorId x, const std::vector<int>& axes);
-TensorId concat(Builder& b, const std::string& name, const std::vector<TensorId>& in);
-std::vector<TensorId> split(Builder& b, const std::string& name, TensorId x, int64_t parts);
-
 }  // namespace ulp

@@ -31,13 +31,4 @@ extern const OpDef kLayerNorm;
 extern const OpDef kLayerNormGrad;        // (dout, x, gamma, mean, variance) -> dx
 extern const OpDef kLayerNormGradWeight;  // (dout, x, mean, variance) -> dgamma, dbeta
 
-struct NormOptions {
-  double epsilon = 1e-5;
-  double momentum = 0.1;  // of a batch norm's running statistics
-};
-
-// Weights NAME.weight and NAME.bias, statistics NAME.running_mean and NAME.running_var.
-TensorId batch_norm(Builder& b, const std::string& name, TensorId x, const NormOptions& options = {});
-TensorId layer_norm(Builder& b, const std::string& name, TensorId x, double epsilon = 1e-5);
-
 }  // namespace ulp

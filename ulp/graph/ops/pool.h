@@ -21,12 +21,4 @@ extern const OpDef kAvgPoolGrad;  // (dout) -> dx
 extern const OpDef kGlobalAverage;
 extern const OpDef kGlobalAverageGrad;  // (dout) -> dx
 
-struct PoolOptions {
-  int64_t kernel = 2, stride = 0, padding = 0;  // a stride of 0 stands for the kernel
-};
-
-TensorId max_pool(Builder& b, const std::string& name, TensorId x, const PoolOptions& options);
-TensorId avg_pool(Builder& b, const std::string& name, TensorId x, const PoolOptions& options);
-TensorId global_average(Builder& b, const std::string& name, TensorId x);
-
 }  // namespace ulp

@@ -28,15 +28,15 @@ TensorId input(Builder& b, const std::string& name, const Shape& shape) {
 }
 
 TensorId indices(Builder& b, const std::string& name, const Shape& shape) {
-  return source(b, kIndices, name, shape, Kind::label, Element::int32);
+  return source(b, kIndices, name, shape, Kind::fed, Element::int32);
 }
 
 TensorId target(Builder& b, const std::string& name, const Shape& shape) {
-  return source(b, kTarget, name, shape, Kind::label, Element::real);
+  return source(b, kTarget, name, shape, Kind::fed, Element::real);
 }
 
 TensorId bytes(Builder& b, const std::string& name, const Shape& shape) {
-  return source(b, kBytes, name, shape, Kind::label, Element::byte);
+  return source(b, kBytes, name, shape, Kind::fed, Element::byte);
 }
 
 bool is_source(const Node& node) {

@@ -12,12 +12,6 @@ extern const OpDef kIndices;  // () -> out: int32, labels or rows of an embeddin
 extern const OpDef kTarget;   // () -> out: real numbers in fp32 that a loss compares with, or weights it
 extern const OpDef kBytes;    // () -> out: bytes
 
-// Each makes NAME.out.
-TensorId input(Builder& b, const std::string& name, const Shape& shape);
-TensorId indices(Builder& b, const std::string& name, const Shape& shape);
-TensorId target(Builder& b, const std::string& name, const Shape& shape);
-TensorId bytes(Builder& b, const std::string& name, const Shape& shape);
-
 // Whether the caller feeds the node an array for each step. Other nodes that are fed read data that
 // stays in the backend's memory (batch.h).
 bool is_source(const Node& node);

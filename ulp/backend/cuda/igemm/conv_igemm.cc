@@ -15,7 +15,6 @@
 #include "ulp/backend/cuda/kernels.h"
 #include "ulp/backend/cuda/library/tensor_cores.h"
 #include "ulp/backend/described.h"
-#include "ulp/graph/ops/move.h"
 
 namespace ulp::cuda {
 namespace {
@@ -92,13 +91,10 @@ std::optional<int> fp16_power(const FloatFormat& weight) {
 
 // Chooses fp16 instead of tf32 if fp16's mantissa is long enough and the work is large enough.
 void prefer_fp16(const Problem& problem, const Operand& x, const FloatFormat& weight, Described& made) {
-  // The window follows what the images' writer reports. Operators that only move codes report
-  // nothing.
+  // The window follows the range that the images' writer reports.
   const TensorId root = problem.plan.base_of(problem.graph().bytes_of(x.id()));
-  if (const NodeId producer = problem.tensor(root).producer; producer) {
-    const OpDef* op = problem.graph()[producer].op;
-    if (op == &kConcat || op == &kSplit || op == &kTranspose) return;
-  }
+  const NodeId producer = problem.tensor(root).producer;
+  if (!producer || !problem.graph()[producer].op->reports_range()) return;
   const double operations = 2.0 * static_cast<double>(made.conv.multiply_adds());
   const Fp16Source format = fp16_source(x.form().stored.codec);
   if (!feeds_tf32(made.feed) || operations < fp16_operations() || format.man > 10) return;

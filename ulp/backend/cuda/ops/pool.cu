@@ -177,8 +177,9 @@ __global__ void max_pool_groups(ConvExtents32 d, StoredView x, WriteView out, ui
   report(seen, out.stats);
 }
 
+// Three blocks a multiprocessor: at most 80 registers a thread.
 template <typename Make, bool whole>
-__global__ void make_groups(Make make, WriteView out, const StepState* state) {
+__global__ void __launch_bounds__(kThreads, 3) make_groups(Make make, WriteView out, const StepState* state) {
   RangeCount seen;
   for (uint64_t g = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; g < groups_of(out.stored.elements);
        g += uint64_t{gridDim.x} * blockDim.x) {

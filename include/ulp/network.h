@@ -1,0 +1,125 @@
+// A network: a function that adds its forward operators (operators.h) to a Builder and names its
+// loss. Reverse mode, formats, memory and kernels follow from that.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ulp/shape.h"
+
+namespace ulp {
+// Not public.
+class Attrs;
+class Graph;
+struct OpDef;
+}  // namespace ulp
+
+#pragma GCC visibility push(default)
+namespace ulp {
+
+// A tensor of the graph that is being built.
+struct TensorId {
+  int32_t index = -1;
+  explicit operator bool() const { return index >= 0; }
+  bool operator==(const TensorId&) const = default;
+};
+
+// What a source is fed.
+enum class Element : uint8_t { real, int32, byte };
+
+// How a weight starts. Random words are those of the seed and the weight's name.
+struct Init {
+  enum class Law : uint8_t { constant, normal, uniform };
+  Law law = Law::constant;
+  float value = 0;  // the constant; the standard deviation; half the width of the interval around 0
+
+  static Init constant(float value) { return {Law::constant, value}; }
+  static Init normal(float deviation) { return {Law::normal, deviation}; }
+  static Init uniform(float bound) { return {Law::uniform, bound}; }
+};
+
+enum class Mode : uint8_t { training, inference };
+
+// Adds nodes to a graph. A node NAME writes the tensor NAME.out; names are unique, and the formats
+// of single tensors, checkpoints and reports go by them.
+class Builder {
+ public:
+  Builder(Graph& graph, Mode mode) : graph_(graph), mode_(mode) {}
+
+  const Shape& shape(TensorId id) const;
+  // Whether the graph is for training; dropout and batch norm differ.
+  bool training() const { return mode_ == Mode::training; }
+
+  // A trained tensor of any name, for operators such as matmul. Layers make their own.
+  TensorId weight(const std::string& name, const Shape& shape, Init init);
+
+  // For layers that are unrolled in time. From time_step(t) on a name may come once in each step.
+  // Weights of one name are one weight. Tensors of one name are one for policies, promotion and
+  // reports: they share a format and are counted together. The first has the plain name, one of a
+  // later step t is NAME@t.out.
+  void time_step(int64_t t);
+  void end_time_steps() { time_ = -1; }
+
+  // The rest is for operators of Ulp's own: a node, with outputs NAME.out and so on.
+  std::vector<TensorId> add(const OpDef& op, const std::string& name, std::vector<TensorId> in,
+                            const Attrs& attrs);
+  std::vector<TensorId> add(const OpDef& op, const std::string& name, std::vector<TensorId> in);
+  // The same where the first output is all that is wanted.
+  TensorId add_one(const OpDef& op, const std::string& name, std::vector<TensorId> in, const Attrs& attrs);
+  TensorId add_one(const OpDef& op, const std::string& name, std::vector<TensorId> in);
+  TensorId statistic(const std::string& name, const Shape& shape, float start);
+  Graph& graph() { return graph_; }
+  // What add will call a node of this name: another in later time steps.
+  std::string node_name(const std::string& name) const;
+
+ private:
+  // The state of this name if an earlier time step has made it.
+  TensorId shared_state(const std::string& name, const Shape& shape) const;
+
+  Graph& graph_;
+  Mode mode_;
+  int64_t time_ = -1;                     // of the nodes that are added; -1: none
+  std::map<std::string, int64_t> first_;  // by name of a node: its first time step
+};
+
+// What a graph is built for. `extents` are what else decides its shapes, such as the length of
+// sequences; only the build function knows their meaning.
+struct BatchShape {
+  int64_t examples = 0;
+  std::vector<int64_t> extents;
+
+  BatchShape() = default;
+  BatchShape(int64_t count, std::vector<int64_t> others = {}) : examples(count), extents(std::move(others)) {}
+  // The same for another number of examples.
+  BatchShape of(int64_t count) const { return {count, extents}; }
+  auto operator<=>(const BatchShape&) const = default;
+};
+
+// What a build function has made. Its sources (input, indices, target, bytes) are what must be fed,
+// by the names of their nodes.
+struct Network {
+  // Terms of the loss: one for each example, position, or whatever is learned from. Training takes
+  // the gradient of their mean.
+  TensorId loss = {};
+  // Of the terms: fp32 numbers of their shape, from a source `target`. The mean is then weighted.
+  // None: each term counts 1. A weight of 0 leaves a term out, as for padding.
+  TensorId weights = {};
+  // A tensor whose first number is the sum of the (weighted) terms, if the graph has one anyway;
+  // else one is added.
+  TensorId loss_sum = {};
+  // What metrics read. In training those of more than kSmallOutput bytes are not kept.
+  std::vector<TensorId> outputs = {};
+};
+inline constexpr size_t kSmallOutput = 4096;
+
+// Adds the forward nodes for a shape. It must be a pure function of the shape and the builder's mode.
+using BuildFunction = std::function<Network(Builder& b, const BatchShape& shape)>;
+
+}  // namespace ulp
+#pragma GCC visibility pop

@@ -1,0 +1,267 @@
+#include "ulp/session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "ulp/base/error.h"
+#include "ulp/base/parallel.h"
+#include "ulp/library/feed_check.h"
+#include "ulp/library/session_text.h"
+#include "ulp/library/settings.h"
+#include "ulp/optim/schedule.h"
+#include "ulp/run/setup.h"
+#include "ulp/run/stepper.h"
+
+namespace ulp {
+namespace {
+
+// Where evaluation rounds stochastically, its words are not those of the next step.
+constexpr uint64_t kEvaluationSeed = 0x6576616C75617465u;
+
+// What a loss scale is measured on: the one batch that there is yet.
+class OneBatch : public BatchStream {
+ public:
+  explicit OneBatch(const FeedBatch& batch) : batch_(batch) {}
+  const FeedBatch& next() override { return batch_; }
+  void seek(uint32_t, uint64_t) override {}
+  size_t examples() const override { return static_cast<size_t>(batch_.shape.examples); }
+  uint64_t batches() const override { return 1; }
+
+ private:
+  const FeedBatch& batch_;
+};
+
+EngineOptions engine_options(const RunConfig& config, const BuildFunction& build, const BatchShape& batch) {
+  EngineOptions options = ulp::engine_options(config);
+  options.build = build;
+  options.batch = batch;
+  return options;
+}
+
+}  // namespace
+
+class Session::Body {
+ public:
+  Body(const BuildFunction& build, const SessionOptions& options)
+      : options_(options),
+        config_(config_of(options)),
+        engine_(engine_options(config_, build, options.batch)),
+        stepper_(config_, engine_, options.epoch_steps) {
+    if (config_.threads > 0) set_thread_count(static_cast<int>(config_.threads));
+    progress_.loss_scale = stepper_.scaler().state();
+    engine_.plan_training(options.batch);
+    for (const BatchShape& shape : options.training) engine_.plan_training(shape);
+    const std::vector<BatchShape> one = {options.batch};
+    for (const BatchShape& shape : options.evaluation.empty() ? one : options.evaluation)
+      engine_.plan_evaluation(shape);
+    run_ = session_text(config_, options,
+                        graph_fingerprint(build_network(build, options.batch, Mode::training).graph)) +
+           "; formats " + assignment_digest(engine_.first_assignment());
+  }
+
+  // Whatever needs the weights calls it.
+  Engine& ready() {
+    if (!ready_) engine_.allocate();
+    ready_ = true;
+    return engine_;
+  }
+  void keep_resident(Mode mode, const std::string& node, std::span<const uint8_t> bytes) {
+    if (ready_) fail("session", "data is kept on the device before the first step, not after it");
+    engine_.keep_resident(mode, node, bytes);
+    resident_ += bytes.size();
+  }
+
+  double scheduled_rate() const {
+    const uint64_t total = config_.steps > 0 || config_.epochs > 0
+                               ? total_steps(config_, options_.epoch_steps)
+                               : progress_.step + 1;
+    return rate(schedule_of(config_), optimizer_config(config_).lr, progress_.step, options_.epoch_steps,
+                total);
+  }
+
+  StepResult train(const FeedBatch& given, double lr, const OutputReader& read) {
+    ready();
+    const FeedBatch batch = given;  // the arrays are the caller's, the list of them is not
+    const FeedCheck unchanged(batch);
+    if (progress_.step == 0) {
+      OneBatch first(batch);
+      stepper_.measure_scale(first);
+    }
+    const double scale = stepper_.scaler().scale();
+    const StepResult result = stepper_.train(batch, lr, progress_, read);
+    unchanged.check();
+    const std::vector<Promotion> promotions = stepper_.overflowed();
+    remember_reports();
+    stepper_.promote(promotions, progress_);
+    for (const Promotion& one : promotions) {
+      promotions_.push_back(
+          {progress_.step, one.tensor, storage_name(one.from), storage_name(one.to), one.overflow_ratio});
+    }
+    stepper_.check_scale(scale);
+    return result;
+  }
+
+  StepResult evaluate(const FeedBatch& given, bool fp32, const OutputReader& read) {
+    ready();
+    const FeedBatch batch = given;
+    const FeedCheck unchanged(batch);
+    StepState state;
+    state.seed = config_.seed ^ kEvaluationSeed;
+    state.step = static_cast<uint32_t>(progress_.step);
+    const StepResult result =
+        fp32 ? engine_.evaluate_fp32(state, batch, read) : engine_.evaluate(state, batch, read);
+    unchanged.check();
+    return result;
+  }
+
+  void save(const std::string& path) { save_checkpoint(path, run_, ready().state(), progress_); }
+  void load(const std::string& path) {
+    ready();
+    progress_ = load_checkpoint(
+        path, run_, [&](const StepProgress& progress) -> State& { return stepper_.prepare(progress, path); });
+    stepper_.restore(progress_);
+    promotions_.clear();
+  }
+
+  SessionMemory memory() const {
+    const PlanBytes bytes = engine_.planned_bytes();
+    SessionMemory use;
+    use.weights = bytes.weights;
+    use.optimizer = bytes.optimizer;
+    use.activations = bytes.activations;
+    use.gradients = bytes.gradients;
+    use.workspace = bytes.workspace;
+    use.snapshot = bytes.snapshot;
+    use.resident = resident_;
+    use.planned_peak = engine_.planned_peak_bytes();
+    use.measured_peak = ready_ ? engine_.memory().peak() : 0;
+    use.low_ratio = engine_.low_ratio();
+    use.bytes_per_parameter = engine_.bytes_per_parameter();
+    return use;
+  }
+
+  std::vector<TensorReport> tensors() const {
+    std::vector<TensorReport> all;
+    for (const CountedTensor& tensor : engine_.counted()) {
+      if (!engine_.graph().find(tensor.name)) continue;
+      TensorReport report;
+      report.name = tensor.name;
+      report.kind = kind_name(tensor.kind);
+      report.elements = tensor.elements;
+      if (const auto found = reports_.find(tensor.name); found != reports_.end()) report = found->second;
+      report.format = storage_name(engine_.assignment().storage_of(tensor.name));
+      all.push_back(std::move(report));
+    }
+    return all;
+  }
+
+  // A weight or a running statistic.
+  const StateSlot& slot(const std::string& name) {
+    const auto& slots = ready().state().slots();
+    const auto found = slots.find(name);
+    if (found == slots.end() || (found->second.kind != Kind::weight && found->second.kind != Kind::statistic))
+      fail("session", "the network has no weight '{}': it has {}", name, fmt::join(names(), ", "));
+    return found->second;
+  }
+  std::vector<std::string> names() {
+    std::vector<std::string> all;
+    for (const auto& [name, slot] : ready().state().slots()) {
+      if (slot.kind == Kind::weight || slot.kind == Kind::statistic) all.push_back(name);
+    }
+    return all;
+  }
+  void set(const std::string& name, std::span<const float> values) {
+    const StateSlot& to = slot(name);
+    if (values.size() != to.shape.elements()) {
+      fail("session", "'{}' has {} elements ({}), got {}", name, to.shape.elements(), shape_text(to.shape),
+           values.size());
+    }
+    engine_.state().assign(name, values, config_.seed, static_cast<uint32_t>(progress_.step));
+  }
+
+  const RunConfig& config() const { return config_; }
+  const StepProgress& progress() const { return progress_; }
+  const Stepper& stepper() const { return stepper_; }
+  const Engine& engine() const { return engine_; }
+  const std::vector<PromotionReport>& promotions() const { return promotions_; }
+
+ private:
+  // Before promotion makes new plans, whose counts begin again.
+  void remember_reports() {
+    const Graph& graph = engine_.graph();
+    for (const CountedTensor& tensor : engine_.counted()) {
+      const TensorId id = graph.find(tensor.name);
+      if (!id) continue;
+      const auto at = static_cast<size_t>(id.index);
+      const EncodeStats& stats = engine_.stats()[at];
+      TensorReport& report = reports_[tensor.name];
+      report = {tensor.name,
+                std::string(kind_name(tensor.kind)),
+                {},
+                tensor.elements,
+                engine_.elements()[at],
+                stats.overflow,
+                stats.underflow,
+                stats.nan,
+                stats.amax};
+    }
+  }
+
+  const SessionOptions options_;
+  const RunConfig config_;
+  Engine engine_;
+  Stepper stepper_;
+  StepProgress progress_;
+  std::string run_;  // what its checkpoints must be of
+  bool ready_ = false;
+  size_t resident_ = 0;
+  std::vector<PromotionReport> promotions_;
+  std::map<std::string, TensorReport> reports_;  // of the last step
+};
+
+Session::Session(BuildFunction build, SessionOptions options)
+    : body_(std::make_unique<Body>(build, options)) {}
+Session::~Session() = default;
+Session::Session(Session&& other) noexcept = default;
+Session& Session::operator=(Session&& other) noexcept = default;
+
+void Session::keep_resident(Mode mode, const std::string& node, std::span<const uint8_t> bytes) {
+  body_->keep_resident(mode, node, bytes);
+}
+
+StepResult Session::train(const FeedBatch& batch, const OutputReader& read) {
+  return body_->train(batch, learning_rate(), read);
+}
+StepResult Session::train(const FeedBatch& batch, double lr, const OutputReader& read) {
+  if (!(lr >= 0) || lr > std::numeric_limits<float>::max())
+    fail("session", "a learning rate is a finite number from 0, got {}", lr);
+  return body_->train(batch, lr, read);
+}
+StepResult Session::evaluate(const FeedBatch& batch, const OutputReader& read) {
+  return body_->evaluate(batch, false, read);
+}
+StepResult Session::evaluate_fp32(const FeedBatch& batch, const OutputReader& read) {
+  return body_->evaluate(batch, true, read);
+}
+
+void Session::save(const std::string& path) { body_->save(path); }
+void Session::load(const std::string& path) { body_->load(path); }
+
+uint64_t Session::step() const { return body_->progress().step; }
+uint64_t Session::updates() const { return body_->progress().updates; }
+double Session::learning_rate() const { return body_->scheduled_rate(); }
+double Session::loss_scale() const { return body_->stepper().scaler().scale(); }
+const std::vector<PromotionReport>& Session::promotions() const { return body_->promotions(); }
+
+SessionMemory Session::memory() const { return body_->memory(); }
+size_t Session::parameters() const { return body_->engine().graph().parameters(); }
+std::vector<TensorReport> Session::tensors() const { return body_->tensors(); }
+std::string Session::plan() const { return plan_text(body_->config(), body_->engine(), memory(), tensors()); }
+
+std::vector<float> Session::weight(const std::string& name) const { return body_->slot(name).values(); }
+void Session::set_weight(const std::string& name, std::span<const float> values) { body_->set(name, values); }
+std::vector<std::string> Session::weights() const { return body_->names(); }
+
+}  // namespace ulp
