@@ -14,7 +14,7 @@
 
 namespace {
 
-constexpr int64_t kInputs = 8, kTargets = 2, kExamples = 1000, kBatch = 128, kEpochs = 80;
+constexpr int64_t kInputs = 8, kTargets = 2, kExamples = 1000, kBatch = 128, kEpochs = 150;
 constexpr int64_t kLastBatch = kExamples % kBatch;
 constexpr uint64_t kSteps = kExamples / kBatch + 1;  // of an epoch
 
@@ -67,8 +67,8 @@ void train_until(ulp::Session& session, const Table& table, uint64_t epochs) {
   while (session.step() < epochs * kSteps) {
     const auto epoch = session.step() / kSteps;
     const auto first = static_cast<int64_t>(session.step() % kSteps) * kBatch;
-    session.train(rows(table, first, std::min(kBatch, kExamples - first)),
-                  0.01 * std::pow(0.95, static_cast<double>(epoch)));
+    session.train_at(0.01 * std::pow(0.97, static_cast<double>(epoch)),
+                     rows(table, first, std::min(kBatch, kExamples - first)));
   }
 }
 

@@ -100,7 +100,9 @@ void scaled_l1_backward(Gradients& gradients, const Node& node) {
 }
 
 const OpDef kTotal{"total", Form::general, one_number, total_backward};
-const OpDef kScaledL1{"scaled_l1", Form::general, one_number, scaled_l1_backward};
+constexpr OperandKind kAgainstTarget[] = {OperandKind::computed, OperandKind::target};
+const OpDef kScaledL1{
+    .name = "scaled_l1", .infer = one_number, .backward = scaled_l1_backward, .operands = kAgainstTarget};
 
 Backend with_own_kernels(Backend backend) {
   backend.kernels.insert(backend.kernels.end(),

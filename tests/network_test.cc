@@ -225,10 +225,10 @@ TEST(Network, RefusesFeedsThatDoNotFit) {
   EXPECT_SAYS(train(bad), "'z' is fed, but the network has no such source");
   bad = good;
   bad.feeds.push_back(bad.feeds[0]);
-  EXPECT_SAYS(train(bad), "a source is fed twice");
+  EXPECT_SAYS(train(bad), "the source 'x' is fed twice");
   bad = good;
   bad.shape.extents = {2};
-  EXPECT_SAYS(train(bad), "training is not planned for a batch of (2, 2): planned are (2, 1)");
+  EXPECT_SAYS(train(bad), "training is not planned for a batch of (4, 2): planned are (2, 1)");
   Data zero(shape);
   zero.weights.assign(4, 0);
   EXPECT_SAYS(train(zero.weighted()), "add up to 0");
@@ -359,7 +359,8 @@ TEST(Network, BatchesOfResidentData) {
     EXPECT_LT(last, 0.5 * first);
     const std::array<int32_t, 2> beyond{0, 5};
     const FeedBatch bad = batch_of(two, {feed_of("examples", std::span<const int32_t>(beyond))});
-    EXPECT_SAYS(second.train(step_of(made, 40), bad), "holds 5 examples, there is no number 5");
+    EXPECT_SAYS(second.train(step_of(made, 40), bad),
+                "element 1 of 'examples' is 5, and 'tokens' takes numbers from 0 to 4");
     tables.push_back(weights_of(second, "table.weight"));
   }
   EXPECT_EQ(tables[0], tables[1]);

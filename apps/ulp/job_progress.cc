@@ -9,6 +9,7 @@
 #include <csignal>
 #include <limits>
 
+#include "apps/ulp/stop.h"
 #include "ulp/base/error.h"
 #include "ulp/lab/results.h"
 
@@ -164,8 +165,7 @@ double JobTimes::expected(const RunConfig& config) const {
 }
 
 JobFailures run_visibly(const JobList& list, size_t at_a_time, const std::string& go_on) {
-  std::signal(SIGINT, ask_to_stop);
-  std::signal(SIGTERM, ask_to_stop);
+  handle_stops(ask_to_stop);
   JobProgress progress(list, at_a_time);
   run_jobs(list.jobs, at_a_time, progress, stop_request);
   if (stop_request.count > 0) {

@@ -25,6 +25,7 @@ struct PlanCommandOptions {
   RunOptions run;
   int64_t classes = ModelRequest{}.classes;
   std::string input, save;
+  const CLI::Option* input_option = nullptr;  // not given: what is usual for the task
   bool choices = false, json = false, steps = false;
 };
 
@@ -155,6 +156,8 @@ void save_assignment(const PlanCommandOptions& options, const NetworkId& id, con
 }
 
 void plan_command(const PlanCommandOptions& options) {
+  if (options.input_option->count() > 0 && options.input.empty())
+    fail("plan", "--input is '': it must be CHANNELSxHEIGHTxWIDTH, such as 3x32x32");
   // The optimizer, momentum and bytes as training has them unless told.
   const RunConfig config = options.run.settings();
   check_precision(config);
@@ -192,8 +195,9 @@ void add_plan_command(CLI::App& program) {
       program.add_subcommand("plan", "The tensors, formats and memory of a training step, before it runs");
   auto options = std::make_shared<PlanCommandOptions>();
   command->add_option("--classes", options->classes, "Classes")->capture_default_str();
-  command->add_option("--input", options->input, "CxHxW of an image; 3x32x32 unless said")
-      ->type_name("CxHxW");
+  options->input_option =
+      command->add_option("--input", options->input, "CxHxW of an image; 3x32x32 unless said")
+          ->type_name("CxHxW");
   add_named_options(
       *command, options->run,
       {"task",           "model",          "width",           "length",     "batch",   "grad_accum",

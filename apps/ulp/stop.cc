@@ -5,19 +5,28 @@
 namespace ulp {
 namespace {
 
+// Ctrl-C, a request to end, a terminal that is closed.
+constexpr int kStops[] = {SIGINT, SIGTERM, SIGHUP};
+
 std::atomic<bool> stop_asked = false;
 std::atomic<int> stop_signal = 0;
 
 void ask_to_stop(int signal) {
   stop_asked = true;
   stop_signal = signal;
-  for (const int other : {SIGINT, SIGTERM}) std::signal(other, SIG_DFL);
+  for (const int other : kStops) std::signal(other, SIG_DFL);
 }
 
 }  // namespace
 
+void handle_stops(void (*handler)(int)) {
+  for (const int signal : kStops) {
+    if (std::signal(signal, handler) == SIG_IGN && signal == SIGHUP) std::signal(signal, SIG_IGN);
+  }
+}
+
 const std::atomic<bool>& listen_for_stop() {
-  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, ask_to_stop);
+  handle_stops(ask_to_stop);
   return stop_asked;
 }
 

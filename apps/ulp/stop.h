@@ -1,5 +1,5 @@
-// Ctrl-C and SIGTERM for commands that can stop with something kept: the first asks for an end after what is running, a
-// second one, from someone who will not wait, kills.
+// Ctrl-C, SIGTERM and SIGHUP for commands that can stop with something kept: the first asks for an end after what is
+// running, a second one, from someone who will not wait, kills.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -9,6 +9,9 @@ namespace ulp {
 
 // Listens from now on; what it returns becomes true at the first signal.
 const std::atomic<bool>& listen_for_stop();
+
+// Gives these signals to a handler. Under nohup a hang-up stays ignored.
+void handle_stops(void (*handler)(int));
 
 // To be thrown by a command that was stopped: the program ends as if the signal had killed it, for the shell that looks
 // at the status.

@@ -1,7 +1,12 @@
 // `ulp train`: a training run from flags or a file, or one that goes on.
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <iterator>
 #include <memory>
+#include <string_view>
 
 #include "apps/ulp/commands.h"
 #include "apps/ulp/options.h"
@@ -23,9 +28,15 @@ struct TrainOptions {
 RunConfig resumed_config(const TrainOptions& options) {
   if (options.run.file_option->count() > 0)
     fail("train", "--resume goes on with the run's own configuration: leave --config out");
+  // What decides no bit of what is done already.
+  constexpr std::string_view kFree[] = {"data_dir", "threads", "epochs"};
   for (const RunOptions::Flag& flag : options.run.flags) {
-    if (flag.option->count() > 0) {
-      fail("train", "--resume goes on with the run's own configuration: leave {} out", flag.field->flag());
+    const bool free = std::find(std::begin(kFree), std::end(kFree), flag.field->name) != std::end(kFree);
+    if (flag.option->count() > 0 && !free) {
+      fail("train",
+           "--resume goes on with the run's own configuration: leave {} out; --data-dir, --threads and more "
+           "--epochs may change",
+           flag.field->flag());
     }
   }
   if (options.resume.empty()) fail("train", "--resume is empty: name the folder of a run");
@@ -34,6 +45,16 @@ RunConfig resumed_config(const TrainOptions& options) {
     fail("train", "{} holds no run: there is no {}", options.resume, file.string());
   }
   RunConfig config = load_config(file.string());
+  const RunConfig given = options.run.settings();
+  for (const RunOptions::Flag& flag : options.run.flags) {
+    if (flag.option->count() == 0) continue;
+    if (flag.field->name == "epochs" && (config.steps > 0 || given.epochs <= config.epochs)) {
+      fail(
+          "train", "{} has {}: --epochs can only be more of a run by epochs", options.resume,
+          config.steps > 0 ? fmt::format("{} steps", config.steps) : fmt::format("{} epochs", config.epochs));
+    }
+    flag.field->set(config, flag.field->get(given));
+  }
   set_default_kernels("");
   // The folder may have moved since.
   config.out = options.resume;
@@ -75,7 +96,8 @@ void add_train_command(CLI::App& program) {
       "  ulp train --model resnet20 --data fashion-mnist --epochs 3\n"
       "  ulp train --model lenet --data mnist --data-dir ~/data --optimizer adam --out runs/lenet\n"
       "  ulp train --config runs/lenet/config.toml --seed 1 --out runs/lenet-1\n"
-      "  ulp train --resume runs/lenet");
+      "  ulp train --resume runs/lenet\n"
+      "  ulp train --resume runs/lenet --epochs 20");
   command->callback([options] { train_command(*options); });
 }
 

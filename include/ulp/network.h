@@ -3,6 +3,7 @@
 #pragma once
 
 #include <compare>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -52,7 +53,7 @@ class Builder {
  public:
   Builder(Graph& graph, Mode mode) : graph_(graph), mode_(mode) {}
 
-  const Shape& shape(TensorId id) const;
+  Shape shape(TensorId id) const;
   // Whether the graph is for training; dropout and batch norm differ.
   bool training() const { return mode_ == Mode::training; }
 
@@ -61,8 +62,8 @@ class Builder {
 
   // For layers that are unrolled in time. From time_step(t) on a name may come once in each step.
   // Weights of one name are one weight. Tensors of one name are one for policies, promotion and
-  // reports: they share a format and are counted together. The first has the plain name, one of a
-  // later step t is NAME@t.out.
+  // reports: they share a format and are counted together. The node of the first step has the plain
+  // name, that of another step t is NAME@t; so a source is fed as NAME, NAME@1 and so on.
   void time_step(int64_t t);
   void end_time_steps() { time_ = -1; }
 
@@ -80,12 +81,12 @@ class Builder {
 
  private:
   // The state of this name if an earlier time step has made it.
-  TensorId shared_state(const std::string& name, const Shape& shape) const;
+  TensorId shared_state(const std::string& name, const Shape& shape);
 
   Graph& graph_;
   Mode mode_;
   int64_t time_ = -1;                     // of the nodes that are added; -1: none
-  std::map<std::string, int64_t> first_;  // by name of a node: its first time step
+  std::map<std::string, int64_t> first_;  // by name of a node or weight: its first time step
 };
 
 // What a graph is built for. `extents` are what else decides its shapes, such as the length of
@@ -95,6 +96,9 @@ struct BatchShape {
   std::vector<int64_t> extents;
 
   BatchShape() = default;
+  // {32, 5} could be two shapes; {32, {5}} is one.
+  template <std::integral A, std::integral B>
+  BatchShape(A, B) = delete;
   BatchShape(int64_t count, std::vector<int64_t> others = {}) : examples(count), extents(std::move(others)) {}
   // The same for another number of examples.
   BatchShape of(int64_t count) const { return {count, extents}; }
@@ -108,12 +112,14 @@ struct Network {
   // the gradient of their mean.
   TensorId loss = {};
   // Of the terms: fp32 numbers of their shape, from a source `target`. The mean is then weighted.
-  // None: each term counts 1. A weight of 0 leaves a term out, as for padding.
+  // None: each term counts 1. A weight of 0 takes a term's gradient away, as for padding; what is
+  // fed there must still be finite numbers and valid indices.
   TensorId weights = {};
   // A tensor whose first number is the sum of the (weighted) terms, if the graph has one anyway;
   // else one is added.
   TensorId loss_sum = {};
-  // What metrics read. In training those of more than kSmallOutput bytes are not kept.
+  // What metrics read. In training those that take more than kSmallOutput bytes in fp32, for one
+  // micro-batch, are not kept.
   std::vector<TensorId> outputs = {};
 };
 inline constexpr size_t kSmallOutput = 4096;

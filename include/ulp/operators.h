@@ -1,4 +1,5 @@
-// What networks are built from. Each call adds a node `name` and returns its output, `name`.out.
+// What networks are built from. Each call adds a node `name` and returns its output, the tensor
+// `name`.out; of split `name`.out0, `name`.out1 and so on, of classify and loss_sum `name`.sums.
 // Shapes are in memory order: an image batch is (n, h, w, c). Shapes that do not go together throw
 // an Error that names the node.
 #pragma once
@@ -59,7 +60,8 @@ TensorId layer_norm(Builder& b, const std::string& name, TensorId x, double epsi
 
 // ---- elementwise ----
 
-// One by its name: "relu", "silu" ...; an unknown name throws an Error that lists them.
+// One by its name: "relu", "leaky_relu" (its attribute is the slope), "tanh", "sigmoid", "silu". An
+// unknown name throws an Error that lists them.
 TensorId activation(Builder& b, std::string_view op, const std::string& name, TensorId x,
                     double attribute = 0);
 inline TensorId relu(Builder& b, const std::string& name, TensorId x) {
@@ -100,7 +102,7 @@ TensorId reshape(Builder& b, const std::string& name, TensorId x, const Shape& s
 TensorId flatten(Builder& b, const std::string& name, TensorId x);  // (n, ...) -> (n, everything else)
 TensorId transpose(Builder& b, const std::string& name, TensorId x, const std::vector<int>& axes);
 TensorId channel_shuffle(Builder& b, const std::string& name, TensorId x, int64_t groups);
-// Along the last axis.
+// Along the last axis; split in at most 8 equal parts.
 TensorId concat(Builder& b, const std::string& name, const std::vector<TensorId>& in);
 std::vector<TensorId> split(Builder& b, const std::string& name, TensorId x, int64_t parts);
 

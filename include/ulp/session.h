@@ -1,6 +1,6 @@
 // Trains a network. A session holds its weights, its optimizer state and the one arena in which
 // steps run; every tensor is stored in the format that its policy gives it. All memory is planned
-// before the first step, and a step allocates none.
+// before the first step; a step takes none for tensors.
 //
 // What a step does follows from the network, the settings and the batches: the same ones give the
 // same bits, also after save and load. A session is for one thread at a time.
@@ -50,7 +50,7 @@ struct FeedBatch {
   const Feed* find(std::string_view name) const;
 };
 
-// What the outputs of a network hold after a run.
+// What the outputs of a network hold after a run: for the reader that gets it, while it is called.
 class Outputs {
  public:
   // Of one output: its name, and how it is read. One that was not kept has no reader.
@@ -60,6 +60,8 @@ class Outputs {
   };
   Outputs(std::vector<Source> sources, int64_t first, int64_t count)
       : sources_(std::move(sources)), first_(first), count_(count) {}
+  Outputs(const Outputs&) = delete;
+  Outputs& operator=(const Outputs&) = delete;
 
   // The examples of the batch that these outputs are of.
   int64_t first() const { return first_; }
@@ -74,20 +76,21 @@ class Outputs {
   int64_t first_, count_;
   mutable std::map<std::string, std::vector<float>, std::less<>> values_;
 };
-// Called after each micro-batch, and after each piece of an evaluation.
+// Called after each micro-batch, and after each piece of an evaluation. It must not call the session.
+// What it throws comes out of the step once the step is done.
 using OutputReader = std::function<void(const Outputs& outputs)>;
 
 struct StepResult {
   double loss = 0;       // the sum of the terms, each times its weight
   double weight = 0;     // the sum of the weights; without weights, how many terms there are
-  bool updated = false;  // the weights of the network have changed; not if the loss scale skipped it
+  bool updated = false;  // there was an update, if at a rate of 0; not if the loss scale skipped it
 
   double mean() const { return loss / weight; }
 };
 
 // Options of training by name, as `ulp train` takes them: {{"policy", "size:0.5"}, {"lr", "0.1"}}.
 // All of its sections Optimizer, Precision, Updates and Machine, and of Length steps, epochs and
-// grad_accum. A switch is "true" or "false".
+// grad_accum. A name has underscores where the flag has dashes. A switch is "true" or "false".
 using Settings = std::map<std::string, std::string>;
 // From a command line: --policy size:0.5 --lr=0.1 --fused-backward. Throws an Error for an argument
 // that is none, or has no value.
@@ -112,9 +115,12 @@ struct SessionMemory {
   double bytes_per_parameter = 0;
 };
 
-// A tensor of the training graph, and what the last step reported when it wrote it.
+// A tensor of the training graph, and what the last step reported when it wrote it. Gradients are
+// written times the loss scale.
 struct TensorReport {
-  std::string name, kind, format;
+  std::string name;
+  std::string kind;    // activation, activation_grad, weight or weight_grad
+  std::string format;  // of a weight: the one that products read it in
   size_t elements = 0;
   uint64_t written = 0, overflow = 0, underflow = 0, nan = 0;
   float largest = 0;  // magnitude; 0 for fp32, which reports nothing
@@ -136,15 +142,17 @@ class Session {
   Session& operator=(Session&& other) noexcept;
 
   // Copies an array into the memory of the device, where the node of that name reads it (`take`) in
-  // graphs of that mode. Before the first step.
+  // graphs of that mode. Each such node needs its array, for training and for inference, before the
+  // first step, load or look at a weight.
   void keep_resident(Mode mode, const std::string& node, std::span<const uint8_t> bytes);
 
   // One step on a batch of a planned shape: the gradient of the mean loss and the update. The rate
-  // is the schedule's, or `lr`. Then tensors of which too much overflowed are promoted. Throws an
-  // Error for a batch that does not fit or that changed meanwhile, and if a loss scale has skipped
-  // 50 steps in a row.
+  // is the schedule's, or `lr`. Then tensors of which too much overflowed are promoted. A batch that
+  // does not fit throws an Error, and nothing has changed. One that changed meanwhile throws an
+  // Error after a step that no batch gives: load what was saved. So does a loss scale that has
+  // skipped 50 steps in a row.
   StepResult train(const FeedBatch& batch, const OutputReader& read = {});
-  StepResult train(const FeedBatch& batch, double lr, const OutputReader& read = {});
+  StepResult train_at(double lr, const FeedBatch& batch, const OutputReader& read = {});
   // The loss and the outputs in the session's formats; and computed in fp32 from the weights as they
   // are stored.
   StepResult evaluate(const FeedBatch& batch, const OutputReader& read = {});
@@ -176,6 +184,7 @@ class Session {
 
  private:
   class Body;
+  Body& body() const;
   std::unique_ptr<Body> body_;
 };
 

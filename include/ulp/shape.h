@@ -25,7 +25,7 @@ class Shape {
 
   int rank() const { return rank_; }
   int64_t operator[](int axis) const { return extent_[static_cast<size_t>(axis)]; }
-  int64_t back() const { return extent_[static_cast<size_t>(rank_ - 1)]; }
+  int64_t back() const { return rank_ == 0 ? 1 : extent_[static_cast<size_t>(rank_ - 1)]; }
   size_t elements() const;
   // Of what runs slower than the last axis: pixels of an image, rows of a matrix.
   size_t rows() const { return elements() / static_cast<size_t>(back()); }

@@ -158,7 +158,7 @@ void write_file_atomically(const std::string& path, std::string_view text) {
 }
 
 FileLock::FileLock(const std::string& path) {
-  fd_ = retry([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
+  fd_ = retry([&] { return ::open(path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0666); });
   if (fd_ < 0) fail("file", "cannot open {}: {}", path, std::strerror(errno));
   held_ = retry([&] { return ::flock(fd_, LOCK_EX | LOCK_NB); }) == 0;
 }

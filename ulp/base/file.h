@@ -22,7 +22,8 @@ void write_file_atomically(const std::string& path, std::span<const std::span<co
 void write_file_atomically(const std::string& path, std::string_view text);
 
 // Keeps other processes from doing the same: while it lives, nobody else holds the lock of this
-// file, which must exist. The kernel takes the lock away when the process ends, however it ends.
+// file, which is made if there is none. The file must never be replaced, or two would hold the lock
+// of two files. The kernel takes the lock away when the process ends, however it ends.
 class FileLock {
  public:
   // Throws an Error if the file cannot be opened.

@@ -1,18 +1,29 @@
 #include "ulp/graph/builder.h"
 
+#include <algorithm>
+
 #include "ulp/base/error.h"
-#include "ulp/graph/ops/source.h"
+#include "ulp/base/text.h"
 
 namespace ulp {
 namespace {
 
-// Shape rules see no elements: numbers of the wrong kind would be read as if they were right. A
-// target gets no gradient, so it must not be computed.
+// Files list names with spaces between them, and safetensors has a name of its own.
+void check_name(const std::string& name) {
+  const bool fine =
+      !name.empty() && name != "__metadata__" && std::all_of(name.begin(), name.end(), [](char c) {
+        return static_cast<unsigned char>(c) > ' ' && c != 0x7F && c != ';' && c != '@';
+      });
+  if (!fine)
+    fail("graph", "'{}' is no name: use letters, digits and signs other than ; and @, without spaces",
+         shown_text(name));
+}
+
+// Shape rules see no elements: numbers of the wrong kind would be read as if they were right.
 void check_operand(const Graph& graph, const OpDef& op, const std::string& name, size_t i, TensorId id) {
   const TensorInfo& tensor = graph[id];
   const OperandKind expected = i < op.operands.size() ? op.operands[i] : OperandKind::computed;
   const bool index = tensor.element == Element::int32, real = tensor.element == Element::real;
-  const bool fed = tensor.producer && is_source(graph[tensor.producer]);
   std::string_view wanted;
   switch (expected) {
     case OperandKind::computed:
@@ -23,7 +34,7 @@ void check_operand(const Graph& graph, const OpDef& op, const std::string& name,
       if (!index) wanted = "int32, from `indices` or `take`";
       break;
     case OperandKind::target:
-      if (!real || !fed) wanted = "fed, from `target` or `input`";
+      if (!real) wanted = "real numbers, from `target` or `input`";
       break;
   }
   if (!wanted.empty())
@@ -33,7 +44,7 @@ void check_operand(const Graph& graph, const OpDef& op, const std::string& name,
 
 }  // namespace
 
-const Shape& Builder::shape(TensorId id) const {
+Shape Builder::shape(TensorId id) const {
   if (!graph_.has(id)) fail("graph", "a tensor that this builder has not made has no shape");
   return graph_[id].shape;
 }
@@ -51,6 +62,7 @@ std::string Builder::node_name(const std::string& name) const {
 
 std::vector<TensorId> Builder::add(const OpDef& op, const std::string& name, std::vector<TensorId> in,
                                    const Attrs& attrs) {
+  check_name(name);
   const std::string own = node_name(name);
   std::vector<Shape> shapes;
   for (size_t i = 0; i < in.size(); ++i) {
@@ -63,7 +75,7 @@ std::vector<TensorId> Builder::add(const OpDef& op, const std::string& name, std
   try {
     outputs = op.infer(attrs, shapes);
   } catch (const Error& error) {
-    fail("graph", "{} ({}): {}", name, op.name, error.what());
+    fail("graph", "{} ({}): {}", name, op.name, error.message());
   }
   if (time_ >= 0) first_.emplace(name, time_);
   Node node{&op, own, attrs, std::move(in), {}, Phase::forward, false};
@@ -99,8 +111,12 @@ TensorId Builder::add_one(const OpDef& op, const std::string& name, std::vector<
   return add_one(op, name, std::move(in), Attrs{});
 }
 
-TensorId Builder::shared_state(const std::string& name, const Shape& shape) const {
-  const TensorId found = time_ > 0 ? graph_.find(name) : TensorId{};
+TensorId Builder::shared_state(const std::string& name, const Shape& shape) {
+  check_name(name);
+  if (shape.rank() == 0) fail("graph", "'{}' has no axes: a weight needs at least one", name);
+  if (time_ < 0) return {};
+  const auto [first, fresh] = first_.emplace(name, time_);
+  const TensorId found = !fresh && first->second != time_ ? graph_.find(name) : TensorId{};
   if (found && graph_[found].shape != shape) {
     fail("graph", "'{}' is {} in one time step and {} in another", name, shape_text(graph_[found].shape),
          shape_text(shape));

@@ -26,7 +26,7 @@ std::string_view kind_name(Kind kind) {
     case Kind::saved:
       return "kept";
     case Kind::fed:
-      return "fed";
+      return "fed tensor";
   }
   return "?";
 }

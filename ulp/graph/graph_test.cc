@@ -101,7 +101,7 @@ TEST(Graph, TwoNamesOfOneNumberAreRefused) {
 TEST(Graph, ShapeErrorsNameTheNode) {
   Net net;
   const TensorId image = input(net.b, "image", Shape::image(2, 6, 8, 8));
-  expect_error([&] { add(net.b, "sum", net.x, image); }, "sum (add): [shape] 8x4 and 2x8x8x6 differ");
+  expect_error([&] { add(net.b, "sum", net.x, image); }, "sum (add): 8x4 and 2x8x8x6 differ");
   expect_error([&] { conv2d(net.b, "conv", net.x, {.out = 3}); }, "conv: a convolution reads images");
   expect_error([&] { conv2d(net.b, "conv", image, {.out = 3, .kernel = 9}); }, "conv (conv2d)");
   expect_error([&] { conv2d(net.b, "grouped", image, {.out = 3, .groups = 4}); }, "grouped: 6 channels");

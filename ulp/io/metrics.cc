@@ -37,10 +37,14 @@ Json spelled_out(const Json& value) {
   return copy;
 }
 
-// The size of an open regular file; nothing for a device, which has no end to look at.
-std::optional<off_t> size_of(int fd) {
+// The size of an open regular file; nothing for a device, which has no end to look at. A file
+// without a name would take lines that nobody can read.
+std::optional<off_t> size_of(int fd, const std::string& path) {
   struct stat info {};
   if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
+  if (info.st_nlink == 0) {
+    fail("metrics", "{} was removed while the run wrote it: put it back, then resume the run", path);
+  }
   return info.st_size;
 }
 
@@ -93,7 +97,7 @@ MetricsFile::MetricsFile(const std::string& path) : path_(path), fd_(-1) {
   if (fs::is_fifo(path, error)) fail("metrics", "cannot write {}: it is a pipe, name a file", path);
   fd_ = ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
   if (fd_ < 0) fail("metrics", "cannot write {}: {}", path, std::strerror(errno));
-  const std::optional<off_t> size = size_of(fd_);
+  const std::optional<off_t> size = size_of(fd_, path_);
   if (!size || !ends_within_line(fd_, *size)) return;
   ::close(fd_);
   fail("metrics", "cannot append to {}: it ends within a line, resume its run or remove that line", path);
@@ -109,7 +113,7 @@ void MetricsFile::write(const Json& line) {
   } catch (const Json::exception&) {
     fail("metrics", "cannot write a line to {}: a text in it is not UTF-8", path_);
   }
-  const std::optional<off_t> size = size_of(fd_);
+  const std::optional<off_t> size = size_of(fd_, path_);
   // A second call is made only where the first stopped short: on a disk that is full, that one says
   // why.
   for (std::string_view left = text; !left.empty();) {

@@ -23,8 +23,8 @@ class MetricsFile {
   ~MetricsFile();
 
   // Appends an object as one line, in one write. NaN and infinities in it become the strings "nan",
-  // "inf" and "-inf", since JSON has none. On an Error (the disk is full) the file is as it was
-  // before.
+  // "inf" and "-inf", since JSON has none. On an Error (the disk is full, the file was removed) the
+  // file is as it was before.
   void write(const Json& line);
 
  private:

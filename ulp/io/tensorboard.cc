@@ -9,9 +9,13 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
 #include <system_error>
 
 #include "ulp/base/error.h"
+#include "ulp/base/file.h"
 
 namespace ulp {
 namespace {
@@ -68,6 +72,111 @@ std::string scalar_summary(std::string_view tag, float value) {
   const std::string entry =
       bytes_field(1, tag) + key(2, Wire::fixed32) + fixed(std::bit_cast<uint32_t>(value));
   return bytes_field(1, entry);
+}
+
+// A reader of what is written above. Nothing where the bytes end too early.
+class Fields {
+ public:
+  explicit Fields(std::string_view bytes) : left_(bytes) {}
+
+  struct Field {
+    int number = 0;
+    uint64_t value = 0;           // of a varint
+    std::string_view bytes = {};  // of bytes
+  };
+  bool empty() const { return left_.empty(); }
+  std::optional<Field> next() {
+    const std::optional<uint64_t> head = take_varint();
+    if (!head) return std::nullopt;
+    Field field{static_cast<int>(*head >> 3)};
+    switch (static_cast<Wire>(*head & 7)) {
+      case Wire::varint: {
+        const std::optional<uint64_t> value = take_varint();
+        if (!value) return std::nullopt;
+        field.value = *value;
+        return field;
+      }
+      case Wire::fixed64:
+        return take(8, field);
+      case Wire::fixed32:
+        return take(4, field);
+      case Wire::bytes: {
+        const std::optional<uint64_t> size = take_varint();
+        return size ? take(*size, field) : std::nullopt;
+      }
+    }
+    return std::nullopt;
+  }
+
+ private:
+  std::optional<Field> take(uint64_t size, Field field) {
+    if (size > left_.size()) return std::nullopt;
+    field.bytes = left_.substr(0, size);
+    left_.remove_prefix(size);
+    return field;
+  }
+  std::optional<uint64_t> take_varint() {
+    uint64_t value = 0;
+    for (int shift = 0; shift < 64 && !left_.empty(); shift += 7) {
+      const auto byte = static_cast<uint8_t>(left_.front());
+      left_.remove_prefix(1);
+      value |= uint64_t{byte & 0x7Fu} << shift;
+      if (byte < 0x80) return value;
+    }
+    return std::nullopt;
+  }
+
+  std::string_view left_;
+};
+
+// The bytes of a field of this number, or none.
+std::optional<std::string_view> bytes_of(std::string_view message, int number) {
+  for (Fields fields(message); !fields.empty();) {
+    const auto field = fields.next();
+    if (!field) return std::nullopt;
+    if (field->number == number) return field->bytes;
+  }
+  return std::nullopt;
+}
+
+// Whether an event stays: one that is no scalar does.
+bool keeps_event(std::string_view event, const std::function<bool(std::string_view, uint64_t)>& keeps) {
+  uint64_t step = 0;
+  for (Fields fields(event); !fields.empty();) {
+    const auto field = fields.next();
+    if (!field) break;
+    if (field->number == 2) step = field->value;
+  }
+  const auto summary = bytes_of(event, 5);
+  const auto value = summary ? bytes_of(*summary, 1) : std::nullopt;
+  const auto tag = value ? bytes_of(*value, 1) : std::nullopt;
+  return !tag || keeps(*tag, step);
+}
+
+uint64_t fixed_at(std::string_view bytes, size_t size) {
+  uint64_t value = 0;
+  for (size_t i = 0; i < size; ++i) value |= uint64_t{static_cast<uint8_t>(bytes[i])} << (8 * i);
+  return value;
+}
+
+// The records of a file that stay, each as it is written.
+std::string kept_records(std::string_view text, const std::string& path,
+                         const std::function<bool(std::string_view, uint64_t)>& keeps) {
+  constexpr size_t kHead = 12, kTail = 4;
+  std::string kept;
+  while (text.size() >= kHead) {
+    const uint64_t size = fixed_at(text, 8);
+    if (fixed_at(text.substr(8), 4) != masked_crc(text.substr(0, 8)))
+      fail("tensorboard", "{} is damaged: remove it, then resume the run", path);
+    if (size > text.size() - kHead || text.size() - kHead - size < kTail) break;  // torn
+    const std::string_view event = text.substr(kHead, size);
+    if (fixed_at(text.substr(kHead + size), 4) != masked_crc(event))
+      fail("tensorboard", "{} is damaged: remove it, then resume the run", path);
+    const std::string_view record = text.substr(0, kHead + size + kTail);
+    if (keeps_event(event, keeps)) kept.append(record);
+    text.remove_prefix(record.size());
+  }
+  return kept;
 }
 
 std::string host_name() {
@@ -135,6 +244,21 @@ void EventWriter::flush() {
     }
   }
   pending_.clear();
+}
+
+void cut_events(const std::string& dir,
+                const std::function<bool(std::string_view tag, uint64_t step)>& keeps) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(dir, error), end; !error && at != end; at.increment(error)) {
+    if (!at->path().filename().string().starts_with("events.out.tfevents.")) continue;
+    const std::string path = at->path().string();
+    std::ifstream in(path, std::ios::binary);
+    const std::string text(std::istreambuf_iterator<char>(in), {});
+    if (!in && !in.eof()) fail("tensorboard", "cannot read {}: {}", path, std::strerror(errno));
+    if (const std::string kept = kept_records(text, path, keeps); kept != text)
+      write_file_atomically(path, kept);
+  }
+  if (error) fail("tensorboard", "cannot read the folder {}: {}", dir, error.message());
 }
 
 }  // namespace ulp

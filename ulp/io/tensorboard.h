@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -45,5 +46,11 @@ class EventWriter {
   int fd_ = -1;
   std::string pending_;
 };
+
+// Takes the event files of a folder back to the scalars that `keeps` says yes to, for a run that
+// resumes. A torn record at the end of a file goes too. Each file is replaced atomically, or left
+// alone if nothing of it goes. Throws an Error for a file that is damaged elsewhere.
+void cut_events(const std::string& dir,
+                const std::function<bool(std::string_view tag, uint64_t step)>& keeps);
 
 }  // namespace ulp

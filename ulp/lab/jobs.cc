@@ -23,6 +23,7 @@
 #include "ulp/base/parallel.h"
 #include "ulp/run/checkpoint.h"
 #include "ulp/run/setup.h"
+#include "ulp/run/trainer.h"
 
 namespace ulp {
 namespace {
@@ -71,15 +72,13 @@ std::string last_line(std::string text) {
   return line.starts_with("ulp: ") ? line.substr(5) : line;
 }
 
-// The configuration, unless it stands there already. The lock of a run is that of this file, which
-// must not be replaced under one that is still saving.
+// The configuration, unless it stands there already. It must not be replaced under a run that is
+// still saving.
 void write_config(const RunConfig& config) {
   const std::string file = config.out + "/config.toml", text = config_text(config);
-  if (fs::exists(file)) {
-    const FileLock lock(file);
-    if (!lock.held()) fail("jobs", "another process is training in {}: stop it first", config.out);
-    if (read_file(file) == text) return;
-  }
+  const FileLock lock(run_lock(config.out));
+  if (!lock.held()) fail("jobs", "another process is training in {}: stop it first", config.out);
+  if (fs::exists(file) && read_file(file) == text) return;
   write_text(file, text);
 }
 
@@ -93,8 +92,7 @@ struct Child {
 [[noreturn]] void become_training(const char* folder, int null, int log, int error, pid_t parent,
                                   const sigset_t& mask) {
   // Our handlers would only count here, and a stop that was passed on would be lost.
-  std::signal(SIGINT, SIG_DFL);
-  std::signal(SIGTERM, SIG_DFL);
+  for (const int stop : {SIGINT, SIGTERM, SIGHUP}) std::signal(stop, SIG_DFL);
   // Out of the terminal's group: Ctrl-C comes from us alone, once. And should we be killed, it
   // saves and ends.
   setpgid(0, 0);
@@ -130,8 +128,7 @@ class StopsBlocked {
   StopsBlocked() {
     sigset_t stops;
     sigemptyset(&stops);
-    sigaddset(&stops, SIGINT);
-    sigaddset(&stops, SIGTERM);
+    for (const int stop : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&stops, stop);
     pthread_sigmask(SIG_BLOCK, &stops, &before_);
   }
   StopsBlocked(const StopsBlocked&) = delete;
@@ -308,10 +305,7 @@ std::unique_ptr<FileLock> lock_job_folder(const std::string& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) fail("jobs", "cannot make the folder {}: {}", folder, error.message());
-  const std::string file = folder + "/.lock";
-  // Never replaced, so that all lock the same one.
-  { const Descriptor made(file, O_WRONLY | O_CREAT); }
-  auto lock = std::make_unique<FileLock>(file);
+  auto lock = std::make_unique<FileLock>(run_lock(folder));
   if (!lock->held()) fail("jobs", "another process is running what belongs in {}: stop it first", folder);
   return lock;
 }

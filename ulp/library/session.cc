@@ -3,7 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
+#include <limits>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "ulp/base/error.h"
 #include "ulp/base/parallel.h"
@@ -52,23 +56,40 @@ class Session::Body {
     if (config_.threads > 0) set_thread_count(static_cast<int>(config_.threads));
     progress_.loss_scale = stepper_.scaler().state();
     engine_.plan_training(options.batch);
-    for (const BatchShape& shape : options.training) engine_.plan_training(shape);
+    for (const BatchShape& shape : options.training) {
+      if (shape.examples > options.batch.examples) {
+        fail("session",
+             "SessionOptions::training has a shape of {} examples, but SessionOptions::batch, the largest, "
+             "has {}",
+             shape.examples, options.batch.examples);
+      }
+      engine_.plan_training(shape);
+      trained_.insert(shape);
+    }
+    trained_.insert(options.batch);
     const std::vector<BatchShape> one = {options.batch};
     for (const BatchShape& shape : options.evaluation.empty() ? one : options.evaluation)
       engine_.plan_evaluation(shape);
-    run_ = session_text(config_, options,
-                        graph_fingerprint(build_network(build, options.batch, Mode::training).graph)) +
-           "; formats " + assignment_digest(engine_.first_assignment());
+    run_ = fmt::format("{}; formats {}; network {:016x}", session_text(config_, options),
+                       assignment_digest(engine_.first_assignment()),
+                       graph_fingerprint(build_network(build, options.batch, Mode::training).graph));
   }
 
   // Whatever needs the weights calls it.
   Engine& ready() {
+    if (busy_) fail("session", "a reader of outputs must not call the session: wait until the step is done");
     if (!ready_) engine_.allocate();
     ready_ = true;
     return engine_;
   }
   void keep_resident(Mode mode, const std::string& node, std::span<const uint8_t> bytes) {
     if (ready_) fail("session", "data is kept on the device before the first step, not after it");
+    const std::string_view what = mode == Mode::training ? "training" : "inference";
+    const std::optional<size_t> needed = engine_.resident_bytes_of(mode, node);
+    if (!needed) fail("session", "no node '{}' of the network reads resident data in {}", node, what);
+    if (bytes.size() != *needed)
+      fail("session", "'{}' reads {} bytes of resident data, got {}", node, *needed, bytes.size());
+    if (!kept_.insert({mode, node}).second) fail("session", "'{}' has its data for {} already", node, what);
     engine_.keep_resident(mode, node, bytes);
     resident_ += bytes.size();
   }
@@ -83,6 +104,10 @@ class Session::Body {
 
   StepResult train(const FeedBatch& given, double lr, const OutputReader& read) {
     ready();
+    if (given.shape.examples > 0 && !trained_.contains(given.shape)) {
+      fail("session", "training is not planned for a batch of ({}): name it in SessionOptions::training",
+           batch_shape_text(given.shape));
+    }
     const FeedBatch batch = given;  // the arrays are the caller's, the list of them is not
     const FeedCheck unchanged(batch);
     if (progress_.step == 0) {
@@ -90,8 +115,8 @@ class Session::Body {
       stepper_.measure_scale(first);
     }
     const double scale = stepper_.scaler().scale();
-    const StepResult result = stepper_.train(batch, lr, progress_, read);
-    unchanged.check();
+    Reading reading(*this, read);
+    const StepResult result = stepper_.train(batch, lr, progress_, reading.reader());
     const std::vector<Promotion> promotions = stepper_.overflowed();
     remember_reports();
     stepper_.promote(promotions, progress_);
@@ -99,6 +124,8 @@ class Session::Body {
       promotions_.push_back(
           {progress_.step, one.tensor, storage_name(one.from), storage_name(one.to), one.overflow_ratio});
     }
+    reading.finish();
+    unchanged.check();
     stepper_.check_scale(scale);
     return result;
   }
@@ -110,8 +137,10 @@ class Session::Body {
     StepState state;
     state.seed = config_.seed ^ kEvaluationSeed;
     state.step = static_cast<uint32_t>(progress_.step);
-    const StepResult result =
-        fp32 ? engine_.evaluate_fp32(state, batch, read) : engine_.evaluate(state, batch, read);
+    Reading reading(*this, read);
+    const StepResult result = fp32 ? engine_.evaluate_fp32(state, batch, reading.reader())
+                                   : engine_.evaluate(state, batch, reading.reader());
+    reading.finish();
     unchanged.check();
     return result;
   }
@@ -188,6 +217,36 @@ class Session::Body {
   const std::vector<PromotionReport>& promotions() const { return promotions_; }
 
  private:
+  // The caller's reader during a step. The step goes on whatever it throws, so that it is never done
+  // by half.
+  class Reading {
+   public:
+    Reading(Body& body, const OutputReader& read) : body_(body), read_(read) { body_.busy_ = true; }
+    Reading(const Reading&) = delete;
+    Reading& operator=(const Reading&) = delete;
+    ~Reading() { body_.busy_ = false; }
+
+    OutputReader reader() {
+      if (!read_) return {};
+      return [this](const Outputs& outputs) {
+        try {
+          if (!thrown_) read_(outputs);
+        } catch (...) {
+          thrown_ = std::current_exception();
+        }
+      };
+    }
+    void finish() {
+      body_.busy_ = false;
+      if (thrown_) std::rethrow_exception(thrown_);
+    }
+
+   private:
+    Body& body_;
+    const OutputReader& read_;
+    std::exception_ptr thrown_;
+  };
+
   // Before promotion makes new plans, whose counts begin again.
   void remember_reports() {
     const Graph& graph = engine_.graph();
@@ -215,7 +274,9 @@ class Session::Body {
   Stepper stepper_;
   StepProgress progress_;
   std::string run_;  // what its checkpoints must be of
-  bool ready_ = false;
+  bool ready_ = false, busy_ = false;
+  std::set<BatchShape> trained_;
+  std::set<std::pair<Mode, std::string>> kept_;
   size_t resident_ = 0;
   std::vector<PromotionReport> promotions_;
   std::map<std::string, TensorReport> reports_;  // of the last step
@@ -224,44 +285,48 @@ class Session::Body {
 Session::Session(BuildFunction build, SessionOptions options)
     : body_(std::make_unique<Body>(build, options)) {}
 Session::~Session() = default;
+Session::Body& Session::body() const {
+  if (!body_) fail("session", "this session was moved from: use the one that it was moved to");
+  return *body_;
+}
 Session::Session(Session&& other) noexcept = default;
 Session& Session::operator=(Session&& other) noexcept = default;
 
 void Session::keep_resident(Mode mode, const std::string& node, std::span<const uint8_t> bytes) {
-  body_->keep_resident(mode, node, bytes);
+  body().keep_resident(mode, node, bytes);
 }
 
 StepResult Session::train(const FeedBatch& batch, const OutputReader& read) {
-  return body_->train(batch, learning_rate(), read);
+  return body().train(batch, learning_rate(), read);
 }
-StepResult Session::train(const FeedBatch& batch, double lr, const OutputReader& read) {
+StepResult Session::train_at(double lr, const FeedBatch& batch, const OutputReader& read) {
   if (!(lr >= 0) || lr > std::numeric_limits<float>::max())
-    fail("session", "a learning rate is a finite number from 0, got {}", lr);
-  return body_->train(batch, lr, read);
+    fail("session", "a learning rate is a finite fp32 number from 0, got {}", lr);
+  return body().train(batch, lr, read);
 }
 StepResult Session::evaluate(const FeedBatch& batch, const OutputReader& read) {
-  return body_->evaluate(batch, false, read);
+  return body().evaluate(batch, false, read);
 }
 StepResult Session::evaluate_fp32(const FeedBatch& batch, const OutputReader& read) {
-  return body_->evaluate(batch, true, read);
+  return body().evaluate(batch, true, read);
 }
 
-void Session::save(const std::string& path) { body_->save(path); }
-void Session::load(const std::string& path) { body_->load(path); }
+void Session::save(const std::string& path) { body().save(path); }
+void Session::load(const std::string& path) { body().load(path); }
 
-uint64_t Session::step() const { return body_->progress().step; }
-uint64_t Session::updates() const { return body_->progress().updates; }
-double Session::learning_rate() const { return body_->scheduled_rate(); }
-double Session::loss_scale() const { return body_->stepper().scaler().scale(); }
-const std::vector<PromotionReport>& Session::promotions() const { return body_->promotions(); }
+uint64_t Session::step() const { return body().progress().step; }
+uint64_t Session::updates() const { return body().progress().updates; }
+double Session::learning_rate() const { return body().scheduled_rate(); }
+double Session::loss_scale() const { return body().stepper().scaler().scale(); }
+const std::vector<PromotionReport>& Session::promotions() const { return body().promotions(); }
 
-SessionMemory Session::memory() const { return body_->memory(); }
-size_t Session::parameters() const { return body_->engine().graph().parameters(); }
-std::vector<TensorReport> Session::tensors() const { return body_->tensors(); }
-std::string Session::plan() const { return plan_text(body_->config(), body_->engine(), memory(), tensors()); }
+SessionMemory Session::memory() const { return body().memory(); }
+size_t Session::parameters() const { return body().engine().graph().parameters(); }
+std::vector<TensorReport> Session::tensors() const { return body().tensors(); }
+std::string Session::plan() const { return plan_text(body().config(), body().engine(), memory(), tensors()); }
 
-std::vector<float> Session::weight(const std::string& name) const { return body_->slot(name).values(); }
-void Session::set_weight(const std::string& name, std::span<const float> values) { body_->set(name, values); }
-std::vector<std::string> Session::weights() const { return body_->names(); }
+std::vector<float> Session::weight(const std::string& name) const { return body().slot(name).values(); }
+void Session::set_weight(const std::string& name, std::span<const float> values) { body().set(name, values); }
+std::vector<std::string> Session::weights() const { return body().names(); }
 
 }  // namespace ulp

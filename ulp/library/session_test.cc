@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <numeric>
 #include <random>
 #include <thread>
@@ -166,7 +167,7 @@ TEST(Session, RefusesCheckpointsOfOthers) {
     return Network{.loss = cross_entropy(b, "loss", x, indices(b, "labels", {shape.examples}))};
   };
   Session other(wider, options({{"policy", "size:0.5"}}));
-  EXPECT_SAYS(other.load(folder / "a"), "is of a run with network ");
+  EXPECT_SAYS(other.load(folder / "a"), "is of a run with ");
   EXPECT_SAYS(other.load(folder / "none"), "none");
   put(folder / "b", "not a checkpoint");
   EXPECT_SAYS(other.load(folder / "b"), "b");
@@ -200,10 +201,11 @@ TEST(Session, RatesFollowTheScheduleOrTheCaller) {
   for (int i = 0; i < 5; ++i) falling.train(Data(32).batch());
   EXPECT_NEAR(falling.learning_rate(), 0.01, 1e-12);
   const std::vector<float> before = falling.weight("fc2.bias");
-  falling.train(Data(32).batch(), 0.0);
+  falling.train_at(0.0, Data(32).batch());
   EXPECT_EQ(falling.weight("fc2.bias"), before);
-  EXPECT_SAYS(falling.train(Data(32).batch(), -1.0), "a learning rate is a finite number from 0, got -1");
-  EXPECT_SAYS(falling.train(Data(32).batch(), std::nan("")), "a learning rate is a finite number");
+  EXPECT_SAYS(falling.train_at(-1.0, Data(32).batch()),
+              "a learning rate is a finite fp32 number from 0, got -1");
+  EXPECT_SAYS(falling.train_at(std::nan(""), Data(32).batch()), "a learning rate is a finite fp32 number");
 }
 
 TEST(Session, RefusesSettingsThatMakeNoSense) {
@@ -257,6 +259,8 @@ TEST(Session, RefusesBatchesThatDoNotFit) {
   session.train(data.batch());
   EXPECT_EQ(session.step(), 1u);
   EXPECT_SAYS(session.keep_resident(Mode::training, "x", {}), "before the first step");
+  Session fresh(build, options());
+  EXPECT_SAYS(fresh.keep_resident(Mode::training, "x", {}), "no node 'x' of the network reads resident data");
 }
 
 TEST(Session, RefusesNetworksThatCannotBeTrained) {
@@ -298,7 +302,7 @@ TEST(Session, RefusesNetworksThatCannotBeTrained) {
                 const TensorId y = linear(b, "fc", x, {.out = 2});
                 return Network{.loss = mse(b, "loss", y, y)};
               }),
-              "operand 2 must be fed, from `target` or `input`, and 'fc.out' is not");
+              "a target must not depend on weights");
   EXPECT_SAYS(made([](Builder& b, const BatchShape& s) {
                 return Network{.loss = activation(b, "swish", "act", input(b, "x", {s.examples, 2}))};
               }),
@@ -359,6 +363,10 @@ TEST(Session, ResidentRowsAreWhatFedOnesAre) {
     kept.keep_resident(mode, "words", bytes_of(words));
     kept.keep_resident(mode, "labels", bytes_of(labels));
   }
+  EXPECT_SAYS(kept.keep_resident(Mode::training, "labels", bytes_of(labels)),
+              "'labels' has its data for training already");
+  EXPECT_SAYS(kept.keep_resident(Mode::training, "words", bytes_of(labels)),
+              "'words' reads 480 bytes of resident data, got 160");
   const size_t planned = kept.memory().planned_peak;
   std::vector<int32_t> rows(kBatch), words_now, labels_now;
   for (int32_t step = 0; step < 10; ++step) {
@@ -382,12 +390,114 @@ TEST(Session, ResidentRowsAreWhatFedOnesAre) {
   EXPECT_SAYS(kept.train({{kBatch}, {feed_of("rows", rows)}}), "40");
 }
 
+TEST(Session, ReadersMustNotCallBackAndMayThrow) {
+  for (const char* fused : {"false", "true"}) {
+    Session session(build, options({{"grad_accum", "2"}, {"fused_backward", fused}})),
+        other(build, options({{"grad_accum", "2"}, {"fused_backward", fused}}));
+    const Data data(32);
+    EXPECT_SAYS(session.train(data.batch(), [&](const Outputs&) { session.evaluate(data.batch()); }),
+                "a reader of outputs must not call the session");
+    EXPECT_SAYS(session.evaluate(data.batch(), [&](const Outputs&) { session.save("none"); }),
+                "a reader of outputs must not call the session");
+    EXPECT_THROW(session.train(data.batch(), [](const Outputs&) { throw std::runtime_error("mine"); }),
+                 std::runtime_error);
+    // The steps were done, and counted.
+    other.train(data.batch());
+    other.train(data.batch());
+    EXPECT_EQ(session.step(), 2u);
+    EXPECT_EQ(session.weight("fc1.weight"), other.weight("fc1.weight"));
+  }
+}
+
+// A batch norm's running statistics move in forward: a batch that is refused must not get so far.
+TEST(Session, ARefusedBatchChangesNothing) {
+  const auto normed = [](Builder& b, const BatchShape& shape) {
+    TensorId x =
+        batch_norm(b, "norm", linear(b, "fc1", input(b, "x", {shape.examples, kInputs}), {.out = 8}));
+    x = linear(b, "fc2", x, {.out = 3});
+    return Network{.loss = cross_entropy(b, "loss", x, indices(b, "labels", {shape.examples}))};
+  };
+  Session session(normed, options({{"grad_accum", "2"}}));
+  const Data data(32);
+  session.train(data.batch());
+  const auto all = [&] {
+    std::vector<std::vector<float>> values;
+    for (const std::string& name : session.weights()) values.push_back(session.weight(name));
+    return values;
+  };
+  const auto before = all();
+  for (const int64_t examples : {1, 16, 31, 48, 64})
+    EXPECT_SAYS(session.train(Data(examples).batch()), "training is not planned for a batch of");
+  FeedBatch empty = data.batch();
+  for (const int64_t examples : {0, -32}) {
+    empty.shape.examples = examples;
+    EXPECT_SAYS(session.train(empty), "a batch must have at least 1 example");
+    EXPECT_SAYS(session.evaluate(empty), "a batch must have at least 1 example");
+  }
+  Data wrong(32);
+  wrong.labels[31] = 3;
+  EXPECT_SAYS(session.train(wrong.batch()),
+              "element 31 of 'labels' is 3, and 'loss' takes numbers from 0 to 2");
+  wrong.labels[31] = -1;
+  EXPECT_SAYS(session.train(wrong.batch()), "element 31 of 'labels' is -1");
+  EXPECT_EQ(all(), before);
+  EXPECT_EQ(session.step(), 1u);
+  SessionOptions larger = options();
+  larger.training = {{64}};
+  EXPECT_SAYS(Session(normed, larger), "SessionOptions::batch, the largest, has 32");
+}
+
+TEST(Session, SumsOfTheLossHaveItsWeights) {
+  const auto made = [](bool weighted, bool weighted_sum) {
+    return [weighted, weighted_sum](Builder& b, const BatchShape& s) {
+      Network network;
+      const TensorId y = linear(b, "fc", input(b, "x", {s.examples, 2}), {.out = 2});
+      network.loss = mse(b, "loss", y, target(b, "y", {s.examples, 2}));
+      const TensorId weights = target(b, "w", {s.examples});
+      if (weighted) network.weights = weights;
+      network.loss_sum = loss_sum(b, "sum", network.loss, weighted_sum ? weights : TensorId{});
+      return network;
+    };
+  };
+  Session fine(made(true, true), options());
+  EXPECT_SAYS(Session(made(true, false), options()),
+              "sums the terms without weights, but the loss has weights");
+  EXPECT_SAYS(Session(made(false, true), options()), "sums the terms with weights, but the loss has none");
+  EXPECT_SAYS(Session(
+                  [](Builder& b, const BatchShape& s) {
+                    const TensorId y = linear(b, "fc", input(b, "x", {s.examples, 2}), {.out = 2});
+                    return Network{.loss = loss_sum(b, "sum", y)};
+                  },
+                  options()),
+              "is a sum: return its terms, one for each example");
+  std::vector<float> x(64), w(32, 1);
+  w[3] = std::numeric_limits<float>::infinity();
+  EXPECT_SAYS(fine.train({{32}, {feed_of("x", x), feed_of("y", x), feed_of("w", w)}}),
+              "their sum must be above 0 and finite");
+}
+
+TEST(Session, NamesAndShapesAreChecked) {
+  const auto made = [](const std::string& name, const Shape& shape) {
+    Session session(
+        [&](Builder& b, const BatchShape&) {
+          return Network{.loss = linear(b, name, input(b, "x", shape), {.out = 1})};
+        },
+        options());
+  };
+  for (const char* name : {"", "a b", "a\nb", "a;b", "a@1", "__metadata__"})
+    EXPECT_SAYS(made(name, {32, 2}), "is no name");
+  EXPECT_SAYS(made("fc", Shape()), "a shape has 1 to 4 extents, got 0");
+  EXPECT_EQ(Shape().back(), 1);
+}
+
 TEST(Session, CanBeMoved) {
   Session session(build, options());
   session.train(Data(32).batch());
   Session moved = std::move(session);
   moved.train(Data(32).batch());
   EXPECT_EQ(moved.step(), 2u);
+  EXPECT_SAYS(session.step(), "this session was moved from");  // NOLINT(bugprone-use-after-move)
+  EXPECT_SAYS(session.train(Data(32).batch()), "this session was moved from");
   EXPECT_EQ(std::string(version()).find("0."), 0u);
 }
 

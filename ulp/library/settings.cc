@@ -8,6 +8,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/run/setup.h"
+#include "ulp/session/network.h"
 
 namespace ulp {
 namespace {
@@ -45,9 +46,10 @@ RunConfig config_of(const SessionOptions& options) {
   return config;
 }
 
-std::string session_text(const RunConfig& config, const SessionOptions& options, uint64_t network) {
-  return fmt::format("network {:016x}; epoch_steps {}; {}", network, options.epoch_steps,
-                     run_text(config, [](const ConfigField& field) { return !of_runs_alone(field); }));
+std::string session_text(const RunConfig& config, const SessionOptions& options) {
+  return fmt::format("{}; epoch_steps {}; batch ({})",
+                     run_text(config, [](const ConfigField& field) { return !of_runs_alone(field); }),
+                     options.epoch_steps, batch_shape_text(options.batch));
 }
 
 Settings settings_of(int argc, const char* const* argv) {

@@ -12,6 +12,6 @@ namespace ulp {
 RunConfig config_of(const SessionOptions& options);
 
 // What decides a session's bits, as checkpoints keep it.
-std::string session_text(const RunConfig& config, const SessionOptions& options, uint64_t network);
+std::string session_text(const RunConfig& config, const SessionOptions& options);
 
 }  // namespace ulp

@@ -91,7 +91,7 @@ TEST(Assignment, FormatsThatCannotBeAreRefused) {
   expect_error(assign("conv.weight.grad.sum", "bf16"), "is fp32, as every grad_sum: it cannot be bf16");
   expect_error(assign("bn.running_var", "bf16"), "as every statistic");
   expect_error(assign("fc.bias.momentum", "bf16"), "as every optimizer");
-  expect_error(assign("labels.out", "bf16"), "as every label");
+  expect_error(assign("labels.out", "bf16"), "as every fed tensor");
   assign("bn.running_var", "fp32")();  // which it is
 }
 

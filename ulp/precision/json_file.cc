@@ -54,7 +54,8 @@ json read_json_file(std::string_view what, const std::string& path) {
 std::vector<std::pair<std::string, std::string>> network_of(const json& file) {
   std::vector<std::pair<std::string, std::string>> network;
   for (const auto& [name, value] : file.items()) {
-    if (!value.is_structured() && name != "candidates") network.emplace_back(name, value.dump());
+    if (!value.is_structured() && name != "candidates" && name != "policy")
+      network.emplace_back(name, value.dump());
   }
   return network;
 }

@@ -18,8 +18,8 @@ nlohmann::ordered_json read_json_file(std::string_view what, const std::string& 
 // Text from the file on one line, whatever it is.
 std::string quoted(const std::string& text);
 
-// What a file says of the network it is of: its single values, names with text as JSON. Formats to
-// choose between are no part of that.
+// What a file says of the network it is of: its single values, names with text as JSON. How formats
+// were chosen is no part of that.
 std::vector<std::pair<std::string, std::string>> network_of(const nlohmann::ordered_json& file);
 // `model "squeezenet", width 0.5`.
 std::string described(const std::vector<std::pair<std::string, std::string>>& network);

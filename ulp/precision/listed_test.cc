@@ -112,7 +112,7 @@ TEST_F(Listed, AnotherModelIsRefused) {
   const std::string file = saved(net(), parse_policy("op")->assign(net()));
   EXPECT_EQ(complaint(file), "");
   EXPECT_EQ(complaint(file, net("other")),
-            " (model \"net\", width 0.5, input \"1x2x2\", classes 2) names tensors that this model does not "
+            " (model \"net\", width 0.5, classes 2, input \"1x2x2\") names tensors that this model does not "
             "have, such as "
             "\"mid.out\", \"mid.out.grad\", \"mid.weight\" and 1 more");
   EXPECT_EQ(complaint("{\"tensors\": {\"relu.out\": \"bf16\"}}"),

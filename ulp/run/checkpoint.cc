@@ -85,15 +85,39 @@ TensorFile open_checkpoint(const std::string& path) {
   return file;
 }
 
-// The first item in which the two differ is what the user must know.
-void check_same_run(const std::string& path, std::string_view saved, std::string_view run) {
+size_t count_of(std::string_view text, std::string_view what) {
+  size_t count = 0;
+  for (size_t at = text.find(what); at != text.npos; at = text.find(what, at + what.size())) ++count;
+  return count;
+}
+
+// Whether the second item has more epochs than the first.
+bool is_longer(std::string_view saved, std::string_view run) {
+  constexpr std::string_view kKey = "epochs ";
+  if (!saved.starts_with(kKey) || !run.starts_with(kKey)) return false;
+  uint64_t before = 0, now = 0;
+  std::from_chars(saved.data() + kKey.size(), saved.data() + saved.size(), before);
+  std::from_chars(run.data() + kKey.size(), run.data() + run.size(), now);
+  return now > before;
+}
+
+// The first item in which the two differ is what the user must know. A finished run may be made
+// longer; returns whether it is.
+bool check_same_run(const std::string& path, std::string_view saved, std::string_view run, bool finished) {
+  bool longer = false;
   while (saved != run) {
     const std::string_view a = saved.substr(0, saved.find("; ")), b = run.substr(0, run.find("; "));
-    if (a != b)
+    if (a != b && !is_longer(a, b))
       fail("checkpoint", "{} is of a run with {}, this one has {}", path, shown_text(a), shown_text(b));
+    if (a != b && !finished) {
+      fail("checkpoint", "{} is of a run with {}, this one has {}: finish it first, then make it longer",
+           path, shown_text(a), shown_text(b));
+    }
+    longer = longer || a != b;
     saved.remove_prefix(std::min(saved.size(), a.size() + 2));
     run.remove_prefix(std::min(run.size(), b.size() + 2));
   }
+  return longer;
 }
 
 void save_state(const std::string& path, const std::string& run, const State& state, const StepProgress& p,
@@ -196,7 +220,7 @@ void save_run_checkpoint(const std::string& path, const std::string& run, const 
 
 StepProgress load_checkpoint(const std::string& path, const std::string& run, const PrepareState& prepare) {
   const TensorFile file = open_checkpoint(path);
-  check_same_run(path, metadata_text(file.metadata(), "run"), run);
+  check_same_run(path, metadata_text(file.metadata(), "run"), run, false);
   const StepProgress p = step_progress(file.metadata(), path);
   fill_state(file, path, prepare(p));
   return p;
@@ -206,7 +230,8 @@ RunProgress load_run_checkpoint(const std::string& path, const std::string& run,
                                 const PrepareState& prepare) {
   const TensorFile file = open_checkpoint(path);
   const TensorMetadata& metadata = file.metadata();
-  check_same_run(path, metadata_text(metadata, "run"), run);
+  const bool finished = metadata_text(metadata, "finished") == "1";
+  const bool longer = check_same_run(path, metadata_text(metadata, "run"), run, finished);
   RunProgress p;
   static_cast<StepProgress&>(p) = step_progress(metadata, path);
   p.epochs_done = number<uint64_t>(metadata, path, "epochs_done");
@@ -218,7 +243,8 @@ RunProgress load_run_checkpoint(const std::string& path, const std::string& run,
   p.metric = metric;
   p.best = number<double>(metadata, path, "best_test_" + p.metric);
   p.last = number<double>(metadata, path, "final_test_" + p.metric);
-  p.finished = metadata_text(metadata, "finished") == "1";
+  p.finished = finished && !longer;
+  p.longer = longer;
   fill_state(file, path, prepare(p));
   return p;
 }
@@ -226,8 +252,14 @@ RunProgress load_run_checkpoint(const std::string& path, const std::string& run,
 bool checkpoint_finished(const std::string& path, const std::string& run) {
   const TensorFile file = open_checkpoint(path);
   const std::string saved = metadata_text(file.metadata(), "run");
-  if (!saved.starts_with(run)) check_same_run(path, saved, run);
-  return metadata_text(file.metadata(), "finished") == "1";
+  const bool finished = metadata_text(file.metadata(), "finished") == "1";
+  // Of what was saved, as many whole items as are asked about: a seed of 12 is not one of 1.
+  std::string_view first = saved;
+  for (size_t at = 0, items = 1 + count_of(run, "; "); items > 0 && at != saved.npos; --items) {
+    at = saved.find("; ", at == 0 ? 0 : at + 2);
+    first = std::string_view(saved).substr(0, at);
+  }
+  return !check_same_run(path, first, run, finished) && finished;
 }
 
 }  // namespace ulp

@@ -35,6 +35,7 @@ struct RunProgress : StepProgress {
   std::string metric = "acc";
   double best = 0, last = 0;
   bool finished = false;
+  bool longer = false;  // it was finished, and now has more epochs; not in the file
 
   bool operator==(const RunProgress&) const = default;
 };
@@ -54,8 +55,8 @@ StepProgress load_checkpoint(const std::string& path, const std::string& run, co
 RunProgress load_run_checkpoint(const std::string& path, const std::string& run, std::string_view metric,
                                 const PrepareState& prepare);
 
-// Whether the file is of a run that is finished; of `run` the first items are enough. Throws an Error for a file that is
-// damaged, foreign, or of another run.
+// Whether the file is of a run that is finished; of `run` the first items are enough. A finished run that `run` gives more
+// epochs is not. Throws an Error for a file that is damaged, foreign, or of another run.
 bool checkpoint_finished(const std::string& path, const std::string& run);
 
 }  // namespace ulp

@@ -28,7 +28,8 @@ void check_sensitivity_file(const NetworkId& id, const std::string& policy) {
         std::find_if(here.begin(), here.end(), [&](const auto& item) { return item.first == name; });
     // 1 and 1.0 are one width.
     if (same == here.end() || Json::parse(same->second) == Json::parse(value)) continue;
-    fail("precision", "sensitivity file '{}' is of {} {}, this is {}", file, name, value, same->second);
+    fail("precision", "sensitivity file '{}' is of {} {}, this is of {} {}", file, name, value, name,
+         same->second);
   }
 }
 

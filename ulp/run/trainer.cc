@@ -114,8 +114,25 @@ void Trainer::start(bool resume) {
   open_ranges();
   cut_metrics(path("metrics.jsonl"), progress_.step, progress_.epochs_done);
   metrics_ = std::make_unique<MetricsFile>(path("metrics.jsonl"));
-  if (config_.tensorboard) events_ = std::make_unique<EventWriter>(config_.out);
+  if (progress_.longer) {
+    metrics_->write({{"event", "extend"}, {"step", progress_.step}, {"epochs", config_.epochs}});
+    progress_.longer = false;
+    save("last.safetensors");  // so that it is said once
+    observer_.on_note(
+        fmt::format("the run was finished after {} epochs and goes on to {}; its learning rate is that of {} "
+                    "from here on",
+                    progress_.epochs_done, config_.epochs, config_.epochs));
+  }
   const uint64_t batches = train_->batches();
+  if (config_.tensorboard) {
+    // Of the step that the checkpoint is of, an epoch's end may be still to come.
+    const bool epoch_done = progress_.step == std::min(progress_.epochs_done * batches, total_steps_);
+    cut_events(config_.out, [&](std::string_view tag, uint64_t step) {
+      const bool of_step = tag == "train/loss" || tag == "train/lr" || tag == "train/cancelled";
+      return step < progress_.step || (step == progress_.step && (of_step || epoch_done));
+    });
+    events_ = std::make_unique<EventWriter>(config_.out);
+  }
   train_->seek(static_cast<uint32_t>(progress_.step / batches), progress_.step % batches);
 
   StartReport report;
@@ -207,6 +224,7 @@ bool Trainer::step(const std::atomic<bool>& stop) {
     events_->scalar("train/loss", report.step, static_cast<float>(report.loss), wall_time());
     events_->scalar("train/lr", report.step, static_cast<float>(report.lr), wall_time());
     events_->scalar("train/cancelled", report.step, static_cast<float>(report.cancelled), wall_time());
+    events_->flush();
   }
   if (ranges_)
     ranges_->write(range_record(report), total_steps_, !promotions.empty() || !std::isfinite(report.loss));
@@ -437,33 +455,43 @@ void Trainer::save(std::string_view file) {
   observer_.on_checkpoint(path(file), progress_.step);
 }
 
+std::string run_lock(const std::string& folder) { return folder + "/.lock"; }
+
 Outcome train(const RunConfig& config, bool resume, Observer& observer, const std::atomic<bool>& stop) {
   check(config);
   namespace fs = std::filesystem;
   const fs::path folder(config.out);
+  std::error_code error;
   if (!resume) {
-    std::error_code error;
+    fs::create_directories(folder, error);
+    if (error) fail("train", "cannot make the folder {}: {}", config.out, error.message());
+  }
+  // Before anything is looked at: of two that start together one must not replace the other's files.
+  const FileLock lock(run_lock(config.out));
+  if (!lock.held()) fail("train", "another process is training in {}: stop it first", config.out);
+  if (!resume) {
     for (const char* file : {"last.safetensors", "metrics.jsonl"}) {
-      // A path that leads nowhere fails below, where the folder is made.
       if (fs::exists(folder / file, error)) {
         fail("train",
              "{} holds a run already: go on with it by --resume {}, or name another folder with --out",
              config.out, config.out);
       }
     }
-    fs::create_directories(folder, error);
-    if (error) fail("train", "cannot make the folder {}: {}", config.out, error.message());
     // Of a run that never began: another configuration would measure something else.
     fs::remove(folder / "sensitivity.json", error);
-    const std::string text = config_text(config);
-    write_file_atomically((folder / "config.toml").string(), text);
+    write_file_atomically((folder / "config.toml").string(), config_text(config));
   }
-  const std::string file = (folder / "config.toml").string(), last = (folder / "last.safetensors").string();
-  const FileLock lock(file);
-  if (!lock.held()) fail("train", "another process is training in {}: stop it first", config.out);
+  const std::string last = (folder / "last.safetensors").string();
   // Asked before the data is looked for, which may be gone by now.
-  if (std::error_code error; resume && fs::exists(last, error) && checkpoint_finished(last, run_text(config)))
+  if (resume && fs::exists(last, error) && checkpoint_finished(last, run_text(config)))
     return Outcome::was_finished;
+  // What may change is kept: where the data lies, threads, more epochs.
+  if (resume) {
+    RunConfig kept = config;
+    const std::string file = (folder / "config.toml").string();
+    kept.out = load_config(file).out;
+    if (kept != load_config(file)) write_file_atomically(file, config_text(kept));
+  }
   Trainer trainer(config, observer);
   return trainer.run(resume, stop);
 }

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 
 #include "ulp/backend/update.h"
@@ -268,6 +269,16 @@ void Engine::bind() {
   }
 }
 
+std::optional<size_t> Engine::resident_bytes_of(Mode mode, std::string_view node) const {
+  for (const auto& [shape, program] : mode == Mode::training ? training_ : evaluation_) {
+    for (const TensorId id : program->net.resident) {
+      const Node& reader = program->graph()[program->graph()[id].producer];
+      if (reader.name == node) return ulp::resident_bytes(program->graph(), reader);
+    }
+  }
+  return std::nullopt;
+}
+
 void Engine::keep_resident(Mode mode, std::string node, std::span<const uint8_t> bytes) {
   Block block = memory_->allocate(bytes.size());
   memory_->device().upload(block.data(), bytes.data(), bytes.size());
@@ -379,41 +390,28 @@ Engine::Program& Engine::find_program(const Programs& programs, const BatchShape
        fmt::join(known, ", "));
 }
 
+void Engine::check_batch(const Programs& programs, const FeedBatch& batch, int64_t whole,
+                         std::string_view what) {
+  const int64_t total = batch.shape.examples;
+  if (total < 1) fail("session", "a batch must have at least 1 example, got {}", total);
+  for (const int64_t count : {std::min(whole, total), total % whole}) {
+    if (count == 0) continue;
+    if (!programs.contains(batch.shape.of(count))) find_program(programs, batch.shape, what);  // says so
+    const Program& program = find_program(programs, batch.shape.of(count), what);
+    check_feeds(program.net, program.shape, batch);
+    weight_of(program, batch);
+  }
+}
+
 // What lies before the first example of this program belongs to micro-batches before it.
 void Engine::feed(Program& program, const FeedBatch& batch, int64_t first) {
   const Graph& graph = program.graph();
-  check_feeds(program.net, batch);
-  const auto count = static_cast<size_t>(program.shape.examples),
-             total = static_cast<size_t>(batch.shape.examples);
   for (const TensorId id : program.net.sources) {
     const TensorInfo& tensor = graph[id];
-    const std::string& name = graph[tensor.producer].name;
-    const Feed& fed = *batch.find(name);
-    const bool per_example = tensor.elements() % count == 0;
-    if (!per_example && count != total) {
-      fail("session", "'{}' has {} elements for {} examples, so it cannot be cut into micro-batches", name,
-           tensor.elements(), count);
-    }
-    const size_t each = tensor.elements() / count, wanted = per_example ? each * total : tensor.elements();
-    if (fed.elements != wanted) {
-      fail("session", "'{}' is fed {} elements, and a batch of ({}) takes {} ({} for {} examples)", name,
-           fed.elements, batch_shape_text(batch.shape), wanted, shape_text(tensor.shape), count);
-    }
+    const Feed& fed = *batch.find(graph[tensor.producer].name);
+    const size_t each = tensor.elements() / static_cast<size_t>(program.shape.examples);
     program.executor->feed(id, static_cast<const uint8_t*>(fed.values) +
                                    static_cast<size_t>(first) * each * element_bytes(tensor.element));
-  }
-  // A device could not say that a number is none.
-  for (const TensorId id : program.net.resident) {
-    const Node& node = graph[graph[id].producer];
-    const Node& numbers = graph[graph[node.in[0]].producer];
-    const Feed* fed = batch.find(numbers.name);
-    if (fed == nullptr || fed->element != Element::int32) continue;
-    const int64_t rows = node.attrs.integer("rows");
-    for (size_t i = 0; i < fed->elements; ++i) {
-      const int32_t number = static_cast<const int32_t*>(fed->values)[i];
-      if (number < 0 || number >= rows)
-        fail("session", "'{}' holds {} examples, there is no number {}", node.name, rows, number);
-    }
   }
 }
 
@@ -430,7 +428,9 @@ double Engine::weight_of(const Program& program, const FeedBatch& batch) {
     fail("session", "nothing is fed to '{}', the weights of the loss", name);
   double sum = 0;
   for (size_t i = 0; i < fed->elements; ++i) sum += static_cast<const float*>(fed->values)[i];
-  if (!(sum > 0)) fail("session", "the weights of the loss, '{}', add up to {}", name, sum);
+  if (!(sum > 0) || !std::isfinite(sum))
+    fail("session", "the weights of the loss, '{}', add up to {}: their sum must be above 0 and finite", name,
+         sum);
   return sum;
 }
 
@@ -475,6 +475,7 @@ Engine::Course Engine::course_of(const Program& program, bool asked, Known known
 StepResult Engine::train(const StepState& step, const FeedBatch& batch, const Verdict& verdict, Known known,
                          const OutputReader& read) {
   const int64_t total = batch.shape.examples, whole = std::min(piece().examples, total);
+  check_batch(training_, batch, std::max<int64_t>(whole, 1), "training");
   // With fused backward and no check to wait for, updates run among the rest of the step.
   const bool at_once = options_.fused_backward && !makes_gradients_twice();
   StepResult result;
@@ -555,6 +556,7 @@ void Engine::time_plan(PlanClock* clock) {
 }
 
 StepResult Engine::evaluate(const StepState& step, const FeedBatch& batch, const OutputReader& read) {
+  check_batch(evaluation_, batch, std::max<int64_t>(batch.shape.examples, 1), "evaluation");
   Program& program = find_program(evaluation_, batch.shape, "evaluation");
   feed(program, batch, 0);
   StepState state = step;
@@ -566,6 +568,7 @@ StepResult Engine::evaluate_fp32(const StepState& step, const FeedBatch& batch, 
   if (computes_in_fp32()) return evaluate(step, batch, read);
   const auto planned = pieces_.find(batch.shape);
   const int64_t total = batch.shape.examples, whole = planned == pieces_.end() ? total : planned->second;
+  check_batch(evaluation_fp32_, batch, std::max<int64_t>(whole, 1), "evaluation in fp32");
   StepResult result;
   StepState state = step;
   state.epoch = batch.epoch;

@@ -10,8 +10,10 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "ulp/backend/kernel.h"
 #include "ulp/optim/optimizer.h"
@@ -64,6 +66,8 @@ class Engine {
   // Copies an array into the backend's memory, where the node of that name reads it in graphs of
   // that mode (ulp/graph/ops/batch.h). Before allocate.
   void keep_resident(Mode mode, std::string node, std::span<const uint8_t> bytes);
+  // How many bytes that must be; none if no planned graph of the mode has such a node.
+  std::optional<size_t> resident_bytes_of(Mode mode, std::string_view node) const;
   // Allocates the state and the arena.
   void allocate();
 
@@ -181,6 +185,9 @@ class Engine {
     bool checks_inf = false;  // then: checked by the device
   };
   Course course_of(const Program& program, bool asked, Known known) const;
+  // Throws an Error if a batch, run in pieces of `whole` examples, does not fit: before any of it runs.
+  static void check_batch(const Programs& programs, const FeedBatch& batch, int64_t whole,
+                          std::string_view what);
   static void feed(Program& program, const FeedBatch& batch, int64_t first);
   // The sum of the weights of a batch's loss, or the number of its terms.
   static double weight_of(const Program& program, const FeedBatch& batch);

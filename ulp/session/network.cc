@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "ulp/base/error.h"
 #include "ulp/graph/ops.h"
@@ -24,10 +25,25 @@ void check(const Graph& graph, const Network& network) {
   }
   if (network.loss_sum) {
     const TensorInfo& sum = graph[network.loss_sum];
+    const Node* made = sum.producer ? &graph[sum.producer] : nullptr;
+    const TensorId weights =
+        made != nullptr && made->op == &kLossSum && made->in.size() > 1 ? made->in[1] : TensorId{};
+    if (weights != network.weights) {
+      fail("session",
+           "'{}' sums the terms {}, but the loss has {}: sum them with loss_sum and the same weights, or "
+           "leave "
+           "loss_sum out",
+           sum.name, weights ? "with weights" : "without weights", network.weights ? "weights" : "none");
+    }
     if (sum.kind != Kind::saved || sum.element != Element::real)
       fail("session", "'{}' is no sum of the loss: use loss_sum or classify, or leave it out", sum.name);
   }
   const TensorInfo& loss = graph[network.loss];
+  if (loss.kind == Kind::saved && loss.element == Element::real) {
+    fail("session",
+         "the loss '{}' is a sum: return its terms, one for each example, and Ulp takes their mean",
+         loss.name);
+  }
   if (loss.kind != Kind::activation || loss.element != Element::real) {
     fail("session", "the loss '{}' is a {} of {}: it must be computed by the network", loss.name,
          kind_name(loss.kind), element_name(loss.element));
@@ -47,6 +63,15 @@ void check(const Graph& graph, const Network& network) {
       fail("session", "output '{}' is of {}: only real numbers can be read", graph[id].name,
            element_name(graph[id].element));
   }
+}
+
+// The operand that a node reads as numbers from 0 on, and their end; none of other operators.
+std::pair<TensorId, int64_t> index_limit(const Graph& graph, const Node& node) {
+  if (node.op == &kNll || node.op == &kCrossEntropy || node.op == &kClassify)
+    return {node.in[1], graph[node.in[0]].shape.back()};
+  if (node.op == &kEmbedding) return {node.in[1], graph[node.in[0]].shape[0]};
+  if (reads_resident(node)) return {node.in[0], node.attrs.integer("rows")};
+  return {};
 }
 
 // FNV-1a over words.
@@ -89,6 +114,10 @@ BuiltNetwork build_network(const BuildFunction& build, const BatchShape& shape, 
   }
   for (const Node& node : made.graph.nodes()) {
     if (is_source(node)) made.sources.push_back(node.out[0]);
+    if (const auto [index, end] = index_limit(made.graph, node); index) {
+      const NodeId producer = made.graph[index].producer;
+      if (producer && is_source(made.graph[producer])) made.limits.push_back({index, end, node.name});
+    }
     if (!reads_resident(node)) continue;
     // A device cannot check numbers, so they must come from the host.
     const NodeId numbers = made.graph[node.in[0]].producer;
@@ -129,7 +158,30 @@ const Feed* FeedBatch::find(std::string_view name) const {
   return found == feeds.end() ? nullptr : &*found;
 }
 
-void check_feeds(const BuiltNetwork& network, const FeedBatch& batch) {
+namespace {
+
+void check_sizes(const BuiltNetwork& network, const BatchShape& piece, const FeedBatch& batch) {
+  const auto count = static_cast<size_t>(piece.examples), total = static_cast<size_t>(batch.shape.examples);
+  for (const TensorId id : network.sources) {
+    const TensorInfo& tensor = network.graph[id];
+    const std::string& name = network.graph[tensor.producer].name;
+    const size_t fed = batch.find(name)->elements;
+    const bool per_example = tensor.elements() % count == 0;
+    if (!per_example && count != total) {
+      fail("session", "'{}' has {} elements for {} examples, so it cannot be cut into micro-batches", name,
+           tensor.elements(), count);
+    }
+    const size_t wanted = per_example ? tensor.elements() / count * total : tensor.elements();
+    if (fed != wanted) {
+      fail("session", "'{}' is fed {} elements, and a batch of ({}) takes {} ({} for {} examples)", name, fed,
+           batch_shape_text(batch.shape), wanted, shape_text(tensor.shape), count);
+    }
+  }
+}
+
+}  // namespace
+
+void check_feeds(const BuiltNetwork& network, const BatchShape& piece, const FeedBatch& batch) {
   const Graph& graph = network.graph;
   const auto names = [&] {
     std::vector<std::string_view> all;
@@ -152,7 +204,20 @@ void check_feeds(const BuiltNetwork& network, const FeedBatch& batch) {
     if (!known)
       fail("session", "'{}' is fed, but the network has no such source: it has {}", feed.name, names());
   }
-  if (batch.feeds.size() > network.sources.size()) fail("session", "a source is fed twice");
+  for (size_t i = 0; i < batch.feeds.size(); ++i) {
+    if (batch.find(batch.feeds[i].name) != &batch.feeds[i])
+      fail("session", "the source '{}' is fed twice", batch.feeds[i].name);
+  }
+  check_sizes(network, piece, batch);
+  for (const BuiltNetwork::IndexLimit& limit : network.limits) {
+    const Feed& fed = *batch.find(graph[graph[limit.source].producer].name);
+    for (size_t i = 0; i < fed.elements; ++i) {
+      const int32_t index = static_cast<const int32_t*>(fed.values)[i];
+      if (index >= 0 && index < limit.end) continue;
+      fail("session", "element {} of '{}' is {}, and '{}' takes numbers from 0 to {}", i, fed.name, index,
+           limit.reader, limit.end - 1);
+    }
+  }
 }
 
 bool Outputs::has(std::string_view tensor) const {

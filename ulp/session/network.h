@@ -20,6 +20,13 @@ struct BuiltNetwork {
   Graph graph;
   Network network;  // with a loss_sum
   std::vector<TensorId> sources, resident;
+  // What an operator reads as numbers from 0 on: the source, the end of the numbers, and who reads.
+  struct IndexLimit {
+    TensorId source;
+    int64_t end = 0;
+    std::string reader;
+  };
+  std::vector<IndexLimit> limits;
 };
 // Throws an Error if the function returns no loss, or one with another number of terms for each
 // example, and for weights, sums and outputs that are none.
@@ -29,7 +36,8 @@ BuiltNetwork build_network(const BuildFunction& build, const BatchShape& shape, 
 uint64_t graph_fingerprint(const Graph& graph);
 
 // Throws an Error unless there is exactly one feed of the right element for every source of the
-// graph. The engine checks sizes.
-void check_feeds(const BuiltNetwork& network, const FeedBatch& batch);
+// graph, of the right size if the graph, made for `piece`, is run over the batch piece by piece, and
+// its indices are within their limits: a device could not say so.
+void check_feeds(const BuiltNetwork& network, const BatchShape& piece, const FeedBatch& batch);
 
 }  // namespace ulp

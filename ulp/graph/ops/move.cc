@@ -100,7 +100,8 @@ void concat_backward(Gradients& gradients, const Node& node) {
 std::vector<Output> split_shape(const Attrs& attrs, std::span<const Shape> in) {
   const int64_t parts = attrs.integer("parts");
   if (parts < 1 || parts > static_cast<int64_t>(kSplitNames.size()) || in[0].back() % parts != 0) {
-    fail("shape", "{} channels cannot be split in {} parts", in[0].back(), parts);
+    fail("shape", "{} channels cannot be split in {} parts: it must be a divisor of them, at most {}",
+         in[0].back(), parts, kSplitNames.size());
   }
   std::vector<Output> outputs;
   for (int64_t i = 0; i < parts; ++i) {

@@ -1,42 +1,51 @@
 #include "ulp/graph/ops/source.h"
 
+#include <array>
+#include <string_view>
+#include <vector>
+
 namespace ulp {
 namespace {
 
-TensorId source(Builder& b, const OpDef& op, const std::string& name, const Shape& shape, Kind kind,
-                Element element) {
-  TensorInfo info;
-  info.name = name + ".out";
-  info.shape = shape;
-  info.kind = kind;
-  info.element = element;
-  const TensorId out = b.graph().add_tensor(std::move(info));
-  b.graph().add_node({&op, name, {}, {}, {out}, Phase::forward, false});
-  return out;
+constexpr std::array<std::string_view, Shape::kMaxRank> kExtent = {"extent0", "extent1", "extent2",
+                                                                   "extent3"};
+
+template <Kind kind, Element element>
+std::vector<Output> source_shape(const Attrs& attrs, std::span<const Shape>) {
+  std::vector<int64_t> extents;
+  for (const auto& [name, extent] : attrs.values()) extents.push_back(static_cast<int64_t>(extent));
+  return {{"out", Shape(extents), kind, element}};
+}
+
+TensorId source(Builder& b, const OpDef& op, const std::string& name, const Shape& shape) {
+  Attrs attrs;
+  for (int axis = 0; axis < shape.rank(); ++axis)
+    attrs.set(kExtent[static_cast<size_t>(axis)], static_cast<double>(shape[axis]));
+  return b.add_one(op, name, {}, attrs);
 }
 
 }  // namespace
 
 // The first of all operators, so a group of its own.
-const OpDef kInput{"input", Form::general, nullptr, nullptr, true};
-const OpDef kIndices{"indices"};
-const OpDef kTarget{"target"};
-const OpDef kBytes{"bytes"};
+const OpDef kInput{.name = "input", .infer = source_shape<Kind::activation, Element::real>, .anchors = true};
+const OpDef kIndices{.name = "indices", .infer = source_shape<Kind::fed, Element::int32>};
+const OpDef kTarget{.name = "target", .infer = source_shape<Kind::fed, Element::real>};
+const OpDef kBytes{.name = "bytes", .infer = source_shape<Kind::fed, Element::byte>};
 
 TensorId input(Builder& b, const std::string& name, const Shape& shape) {
-  return source(b, kInput, name, shape, Kind::activation, Element::real);
+  return source(b, kInput, name, shape);
 }
 
 TensorId indices(Builder& b, const std::string& name, const Shape& shape) {
-  return source(b, kIndices, name, shape, Kind::fed, Element::int32);
+  return source(b, kIndices, name, shape);
 }
 
 TensorId target(Builder& b, const std::string& name, const Shape& shape) {
-  return source(b, kTarget, name, shape, Kind::fed, Element::real);
+  return source(b, kTarget, name, shape);
 }
 
 TensorId bytes(Builder& b, const std::string& name, const Shape& shape) {
-  return source(b, kBytes, name, shape, Kind::fed, Element::byte);
+  return source(b, kBytes, name, shape);
 }
 
 bool is_source(const Node& node) {

@@ -149,8 +149,9 @@ __global__ void __launch_bounds__(kThreads) run_copies(ULP_TABLE(Copies) copies)
 
 }  // namespace
 
-FusedLaunch find_elementwise(std::string_view text) {
-  if (const FusedLaunch found = find_in(kPatterns, text)) return found;
+FusedLaunch find_elementwise(std::string_view text) { return find_in(kPatterns, text); }
+
+FusedLaunch find_activation(std::string_view text) {
   FusedLaunch found = nullptr;
   el::Activations::for_each([&]<typename Op>(Op) {
     if (text == std::string(Op::kName) + "(x)") found = launch_rare<Map<Forward<Op>, X>>;

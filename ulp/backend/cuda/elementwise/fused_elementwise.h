@@ -105,6 +105,8 @@ using FusedLaunch = void (*)(const FusedCall& call, Stream stream);
 FusedLaunch find_elementwise(std::string_view text);
 FusedLaunch find_elementwise_grad(std::string_view text);
 FusedLaunch find_reduction(std::string_view text);
+// Of any activation or its gradient alone. Slower than a pattern, so it is asked last.
+FusedLaunch find_activation(std::string_view text);
 
 // Many copies in one launch.
 inline constexpr int kMaxCopies = 64;
