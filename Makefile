@@ -1,4 +1,5 @@
 # make build   install what is missing (Debian packages) and build build/release/ulp
+# make install PREFIX=DIR   that, the library and its headers, into a folder
 # make test    that, and every test of the quick kind
 # make demo    see it work: formats, and a network trained on Fashion-MNIST (a few minutes)
 # make slow    the exhaustive tests over all 2^32 floats (ten to fifteen minutes on two cores)
@@ -15,7 +16,7 @@ RELEASE := build/release
 CMAKE_FLAGS ?=
 PACKAGES := tools/install_packages
 
-.PHONY: build all test demo slow bench check asan tsan cuda tidy format packages configure clean
+.PHONY: build all install test demo slow bench check asan tsan cuda tidy format packages configure clean
 
 build: configure
 	cmake --build --preset release -j $(JOBS) --target ulp
@@ -30,6 +31,11 @@ configure: packages
 packages:
 	@mkdir -p build
 	@$(PACKAGES) tools/packages.txt
+
+PREFIX ?= /usr/local
+install: configure
+	cmake --build --preset release -j $(JOBS) --target ulp libulp
+	cmake --install $(RELEASE) --prefix $(PREFIX)
 
 # Threads that wait do not spin: tests run side by side and would take each other's processors.
 test: all
