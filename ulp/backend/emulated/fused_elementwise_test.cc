@@ -219,5 +219,15 @@ TEST(FusedElementwise, CopiesManyTensorsAtOnce) {
   }
 }
 
+// What serves any activation must not hide the faster kernels of some.
+TEST(FusedPatterns, ActivationsWithPatternsOfTheirOwnTakeThem) {
+  EXPECT_EQ(find_fused("relu(x)"), find_elementwise("relu(x)"));
+  EXPECT_EQ(find_fused("relu_grad(x,x)"), find_elementwise_grad("relu_grad(x,x)"));
+  for (const char* text : {"relu(x)", "relu_grad(x,x)"})
+    EXPECT_NE(find_fused(text), find_activation(text)) << text;
+  for (const char* text : {"silu(x)", "silu_grad(x,x)"})
+    EXPECT_EQ(find_fused(text), find_activation(text)) << text;
+}
+
 }  // namespace
 }  // namespace ulp::cuda

@@ -41,12 +41,7 @@ struct Expression {
 
   explicit Expression(const Problem& problem) { walk(problem, problem.roots[0]); }
 
-  FusedLaunch find() const {
-    for (const auto search : {find_elementwise, find_elementwise_grad, find_reduction, find_activation}) {
-      if (const FusedLaunch launch = search(text)) return launch;
-    }
-    return nullptr;
-  }
+  FusedLaunch find() const { return find_fused(text); }
 
  private:
   void walk(const Problem& problem, NodeId id) {

@@ -107,6 +107,13 @@ FusedLaunch find_elementwise_grad(std::string_view text);
 FusedLaunch find_reduction(std::string_view text);
 // Of any activation or its gradient alone. Slower than a pattern, so it is asked last.
 FusedLaunch find_activation(std::string_view text);
+// The fastest of all these.
+inline FusedLaunch find_fused(std::string_view text) {
+  for (const auto search : {find_elementwise, find_elementwise_grad, find_reduction, find_activation}) {
+    if (const FusedLaunch launch = search(text)) return launch;
+  }
+  return nullptr;
+}
 
 // Many copies in one launch.
 inline constexpr int kMaxCopies = 64;
