@@ -83,7 +83,7 @@ using OutputReader = std::function<void(const Outputs& outputs)>;
 struct StepResult {
   double loss = 0;       // the sum of the terms, each times its weight
   double weight = 0;     // the sum of the weights; without weights, how many terms there are
-  bool updated = false;  // there was an update, if at a rate of 0; not if the loss scale skipped it
+  bool updated = false;  // an update was made, even at a rate of 0; false if the loss scale skipped it
 
   double mean() const { return loss / weight; }
 };
@@ -148,9 +148,9 @@ class Session {
 
   // One step on a batch of a planned shape: the gradient of the mean loss and the update. The rate
   // is the schedule's, or `lr`. Then tensors of which too much overflowed are promoted. A batch that
-  // does not fit throws an Error, and nothing has changed. One that changed meanwhile throws an
-  // Error after a step that no batch gives: load what was saved. So does a loss scale that has
-  // skipped 50 steps in a row.
+  // does not fit throws an Error, and nothing has changed. A batch that changed during the step
+  // throws an Error afterwards: the step is done, but no batch gives it, so load what was saved. An
+  // Error also says that the loss scale has skipped 50 steps in a row.
   StepResult train(const FeedBatch& batch, const OutputReader& read = {});
   StepResult train_at(double lr, const FeedBatch& batch, const OutputReader& read = {});
   // The loss and the outputs in the session's formats; and computed in fp32 from the weights as they

@@ -21,9 +21,6 @@
 namespace ulp {
 namespace {
 
-// Where evaluation rounds stochastically, its words are not those of the next step.
-constexpr uint64_t kEvaluationSeed = 0x6576616C75617465u;
-
 // What a loss scale is measured on: the one batch that there is yet.
 class OneBatch : public BatchStream {
  public:
@@ -134,9 +131,7 @@ class Session::Body {
     ready();
     const FeedBatch batch = given;
     const FeedCheck unchanged(batch);
-    StepState state;
-    state.seed = config_.seed ^ kEvaluationSeed;
-    state.step = static_cast<uint32_t>(progress_.step);
+    const StepState state = evaluation_state(config_, progress_.step);
     Reading reading(*this, read);
     const StepResult result = fp32 ? engine_.evaluate_fp32(state, batch, reading.reader())
                                    : engine_.evaluate(state, batch, reading.reader());

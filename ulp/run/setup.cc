@@ -129,6 +129,14 @@ StepState step_state(const RunConfig& config, uint64_t step, uint64_t updates, d
   return state;
 }
 
+StepState evaluation_state(const RunConfig& config, uint64_t step) {
+  constexpr uint64_t kEvaluationSeed = 0x6576616C75617465u;
+  StepState state;
+  state.seed = config.seed ^ kEvaluationSeed;
+  state.step = static_cast<uint32_t>(step);
+  return state;
+}
+
 std::vector<std::string> arithmetic_notes(const RunConfig& config) {
   std::vector<std::string> notes;
   if (const std::optional<FloatFormat> arithmetic = fpu_format(config.policy)) {

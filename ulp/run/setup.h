@@ -31,6 +31,9 @@ std::function<bool(std::span<const CountedTensor>, const Assignment&)> may_skip(
 
 // What a step is told. `updates` is how many were made before it, `lr` its learning rate, `scale` the loss scale.
 StepState step_state(const RunConfig& config, uint64_t step, uint64_t updates, double lr, double scale);
+// What an evaluation after so many steps is told. Where it rounds stochastically, its words are not
+// those of the next step.
+StepState evaluation_state(const RunConfig& config, uint64_t step);
 // What a machine with one narrow format makes of the optimizer's numbers, where that is worth a warning.
 std::vector<std::string> arithmetic_notes(const RunConfig& config);
 

@@ -26,9 +26,6 @@ double wall_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// Where evaluation rounds stochastically, its words are not those of the next step.
-constexpr uint64_t kEvaluationSeed = 0x6576616C75617465u;
-
 // The worst ones by name, the rest by number: all of them stand in the metrics.
 std::string promotion_text(std::span<const Promotion> promotions, uint64_t step, size_t bytes) {
   constexpr size_t kShown = 3;
@@ -406,9 +403,7 @@ void Trainer::finish() {
 
 bool Trainer::evaluate_all(const std::atomic<bool>* stop, Evaluation& result) {
   test_->seek(0, 0);
-  StepState state;
-  state.seed = config_.seed ^ kEvaluationSeed;
-  state.step = static_cast<uint32_t>(progress_.step);
+  const StepState state = evaluation_state(config_, progress_.step);
   double loss = 0, weight = 0;
   const std::unique_ptr<Meter> own = task_->meter(), fp32 = task_->meter();
   size_t done = 0;
