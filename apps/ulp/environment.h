@@ -12,6 +12,13 @@ void apply_environment();
 // that this machine does not have.
 void apply_simd_of_environment();
 
+// Bounds how long OpenMP's threads spin before they sleep, at every barrier of ours and of oneDNN. libgomp spins for
+// milliseconds: where another process runs on one of the cores, a thread that spins keeps the other core from the
+// thread it waits for, and a step takes a hundred times as long. libgomp reads its variables when it is loaded, before
+// main. So this sets GOMP_SPINCOUNT and starts the program anew, once. It does nothing if GOMP_SPINCOUNT or
+// OMP_WAIT_POLICY is set. Call it first in main.
+void bound_spinning(char** argv);
+
 // ULP_KERNELS: the kernels that are forced where the options name none; "" where it is not set.
 std::string kernels_of_environment();
 

@@ -1,3 +1,7 @@
+#include "apps/ulp/environment.h"
 #include "apps/ulp/program.h"
 
-int main(int argc, char** argv) { return ulp::run_program(argc, argv); }
+int main(int argc, char** argv) {
+  ulp::bound_spinning(argv);
+  return ulp::run_program(argc, argv);
+}
