@@ -43,7 +43,7 @@ done
 IFS=' ,' read -ra models <<<"${MODELS:-resnet18 mobilenetv2 shufflenetv2 resnet20}"
 IFS=' ,' read -ra batches <<<"${BATCHES:-128 1024}"
 IFS=' ,' read -ra policies <<<"${POLICIES:-fp32 amp:bf16 amp:fp16 size:0.5 size:1}"
-modes=${MODES:-fp32,tf32,amp-bf16,amp-fp16,compile-bf16}
+modes=${MODES:-fp32,tf32,amp-bf16,amp-fp16,compile-bf16,graphs-bf16}
 modes=${modes// /,}
 steps=${STEPS:-30} device=${DEVICE:-cuda} torch=${TORCH:-1}
 mkdir -p "$out" || exit 2
@@ -126,7 +126,7 @@ run_memory() {
     done
   done
   peers memory.jsonl torch_step.py --fresh --steps 3 --models "$(joined "${models[@]}")" \
-    --batches "$(joined "${batches[@]}")" --modes "$(tr , '\n' <<<"$modes" | grep -v compile | paste -sd,)"
+    --batches "$(joined "${batches[@]}")" --modes "$(tr , '\n' <<<"$modes" | grep -v 'compile\|graphs' | paste -sd,)"
   table memory.jsonl
 }
 

@@ -4,7 +4,8 @@
 DATA is a folder with the binary version of CIFAR-10 (data_batch_1.bin to _5.bin, test_batch.bin), or one that holds
 such a cifar-10-batches-bin; or with train_images.npy, train_labels.npy, test_images.npy, test_labels.npy, images as
 bytes (n,3,32,32). One JSON line an epoch, and one at the end with the test accuracy and the seconds of training
-(without tests; for compiled modes the first step, which compiles, is told apart).
+(without tests; for compiled modes the first step, which compiles, is told apart). graphs-amp compiles with CUDA graphs
+(reduce-overhead).
 """
 
 import argparse
@@ -16,7 +17,7 @@ import time
 import numpy as np
 
 MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
-MODES = ['tf32', 'amp', 'compiled-amp']
+MODES = ['tf32', 'amp', 'compiled-amp', 'graphs-amp']
 RECORD = 1 + 3 * 32 * 32
 
 
@@ -57,7 +58,8 @@ def train(options, mode):
     padded[:, :, 4:36, 4:36] = x
 
     model = make('resnet18').cuda().to(memory_format=torch.channels_last)
-    run = torch.compile(model) if mode == 'compiled-amp' else model
+    run = (torch.compile(model) if mode == 'compiled-amp' else
+           torch.compile(model, mode='reduce-overhead') if mode == 'graphs-amp' else model)
     optimizer = torch.optim.SGD(model.parameters(), lr=options.lr, momentum=0.9, weight_decay=5e-4)
     steps = len(x) // options.batch
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, options.lr, total_steps=steps * options.epochs,

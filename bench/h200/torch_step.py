@@ -2,7 +2,8 @@
 """A training step in PyTorch: the median of 30 after 10 warm-ups, timed by CUDA events, one JSON line a measurement.
 
 Random data on the GPU, 3x32x32, 10 classes, SGD with momentum 0.9, cross entropy: what `ulp bench step` measures,
-though that at rate 0. --fresh runs each measurement in a process of its own: then peak_bytes is that of the step alone.
+though that at rate 0. compile-bf16 is plain torch.compile; graphs-bf16 compiles with CUDA graphs (reduce-overhead).
+--fresh runs each measurement in a process of its own: then peak_bytes is that of the step alone.
 """
 
 import argparse
@@ -12,7 +13,7 @@ import statistics
 import subprocess
 import sys
 
-MODES = ['fp32', 'tf32', 'amp-bf16', 'amp-fp16', 'compile-bf16']
+MODES = ['fp32', 'tf32', 'amp-bf16', 'amp-fp16', 'compile-bf16', 'graphs-bf16']
 COMPILED = ['resnet18', 'resnet20']  # of the others the table has no compiled row
 WARMUP = 10
 
@@ -32,9 +33,11 @@ def measure(name, batch, mode, steps):
     labels = torch.randint(0, 10, (batch,), device='cuda')
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)
     criterion = torch.nn.CrossEntropyLoss()
-    narrow = {'amp-bf16': torch.bfloat16, 'amp-fp16': torch.float16, 'compile-bf16': torch.bfloat16}.get(mode)
+    narrow = {'amp-bf16': torch.bfloat16, 'amp-fp16': torch.float16, 'compile-bf16': torch.bfloat16,
+              'graphs-bf16': torch.bfloat16}.get(mode)
     scaler = torch.amp.GradScaler('cuda', enabled=mode == 'amp-fp16')
-    run = torch.compile(model) if mode.startswith('compile') else model
+    run = (torch.compile(model) if mode.startswith('compile') else
+           torch.compile(model, mode='reduce-overhead') if mode.startswith('graphs') else model)
 
     def step():
         optimizer.zero_grad(set_to_none=True)
@@ -87,7 +90,7 @@ def main():
     options = parse()
     failed = False
     for name, batch, mode in itertools.product(options.models, options.batches, options.modes):
-        if mode.startswith('compile') and name not in COMPILED:
+        if mode.startswith(('compile', 'graphs')) and name not in COMPILED:
             continue
         if options.fresh:
             command = [sys.executable, __file__, '--models', name, '--batches', str(batch), '--modes', mode, '--steps',
