@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "ulp/base/error.h"
@@ -31,6 +32,25 @@ constexpr Preset kPresets[] = {
     {"fp(2,3,0)", unchecked(2, 3, 0, Specials::none), "OCP 6-bit e2m3"},
     {"fp(2,1,0)", unchecked(2, 1, 0, Specials::none), "OCP 4-bit e2m1"},
 };
+
+// What other programs call some of them.
+constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {{"bfloat16", "bf16"},
+                                                                         {"float16", "fp16"},
+                                                                         {"float32", "fp32"},
+                                                                         {"float8_e4m3fn", "e4m3"},
+                                                                         {"float8_e5m2", "e5m2"}};
+
+// The short names that are OCP's: they mean OCP's formats, which have no infinity.
+constexpr FloatFormat kOcp[] = {unchecked(4, 3, 0, Specials::fn), unchecked(3, 2, 0, Specials::none),
+                                unchecked(2, 3, 0, Specials::none), unchecked(2, 1, 0, Specials::none)};
+
+// What eEmM stands for.
+Specials short_specials(int exp, int man) {
+  for (const FloatFormat& format : kOcp) {
+    if (format.exp == exp && format.man == man) return format.specials;
+  }
+  return Specials::ieee;
+}
 
 constexpr int kMinExp = 2, kMaxExp = 8, kMaxMan = 23;
 
@@ -83,8 +103,7 @@ std::optional<FloatFormat> parse_short(std::string_view name) {
   const auto exp = parse_int(name.substr(1, m - 1));
   const auto man = parse_int(name.substr(m + 1));
   if (!exp || !man || *exp < 0 || *man < 0) return std::nullopt;
-  const bool ocp_e4m3 = *exp == 4 && *man == 3;
-  return checked(name, *exp, *man, 0, ocp_e4m3 ? Specials::fn : Specials::ieee);
+  return checked(name, *exp, *man, 0, short_specials(*exp, *man));
 }
 
 // "fp(e,m,b)" or "fp(e,m,b,specials)".
@@ -129,6 +148,9 @@ void check_format(const FloatFormat& format) {
 
 std::optional<FloatFormat> find_format(std::string_view name) {
   name = trimmed(name);
+  for (const auto& [other, own] : kOtherNames) {
+    if (name == other) name = own;
+  }
   for (const Preset& preset : presets()) {
     if (preset.name == name) return preset.format;
   }
@@ -147,9 +169,9 @@ std::string format_name(const FloatFormat& format) {
   for (const Preset& preset : presets()) {
     if (preset.format == format) return std::string(preset.name);
   }
-  // e4m3 means the fn format, so the ieee one is spelled out.
-  const bool taken = format.exp == 4 && format.man == 3;
-  if (format.specials == Specials::ieee && format.extra_bias() == 0 && !taken) {
+  // Where the short name is OCP's, the ieee format is spelled out.
+  const bool is_short = format.specials == short_specials(format.exp, format.man);
+  if (is_short && format.specials == Specials::ieee && format.extra_bias() == 0) {
     return fmt::format("e{}m{}", format.exp, format.man);
   }
   return spelled_out(format.exp, format.man, format.extra_bias(), format.specials);

@@ -57,8 +57,9 @@ FloatFormat make_format(int exp, int man, int extra_bias, Specials specials);
 // Throws the same for a value put together by hand.
 void check_format(const FloatFormat& format);
 
-// Names: the presets; eEmM (ieee, b = 0; e4m3 alone is fn); fp(e,m,b) (no specials); and, so that
-// every format has one, fp(e,m,b,ieee) and fp(e,m,b,fn). Throws Error for anything else.
+// Names: the presets; eEmM (ieee, b = 0, but e4m3, e3m2, e2m3 and e2m1 are OCP's formats: fn, and no
+// specials); fp(e,m,b) (no specials); so that every format has one, fp(e,m,b,ieee) and
+// fp(e,m,b,fn); and PyTorch's, such as bfloat16 and float8_e4m3fn. Throws Error for anything else.
 FloatFormat parse_format(std::string_view name);
 // The same, but nothing for a name that has none of these forms. A well-formed name of an invalid
 // format throws.

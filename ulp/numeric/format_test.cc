@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <string>
+#include <utility>
 
 #include "ulp/base/error.h"
 #include "ulp/numeric/scalar.h"
@@ -35,6 +37,15 @@ TEST(Format, NamesMeanWhatTheyShould) {
   EXPECT_EQ(parse_format("e8m10"), parse_format("tf32"));
   EXPECT_EQ(parse_format("e4m3").specials, Specials::fn);
   EXPECT_EQ(parse_format("e3m4").specials, Specials::ieee);
+  for (const auto& [ocp, same] : {std::pair("e2m1", "fp(2,1,0)"), std::pair("e2m3", "fp(2,3,0)"),
+                                  std::pair("e3m2", "fp(3,2,0)")}) {
+    EXPECT_EQ(parse_format(ocp), parse_format(same));
+    const FloatFormat f = parse_format(ocp);
+    const FloatFormat ieee = make_format(f.exp, f.man, 0, Specials::ieee);
+    // What files of before have under this name keeps one.
+    EXPECT_EQ(parse_format(format_name(ieee)), ieee);
+    EXPECT_EQ(format_name(ieee), std::string(same).insert(8, ",ieee"));
+  }
   EXPECT_EQ(parse_format("fp(4,3,0)").specials, Specials::none);
   EXPECT_EQ(parse_format("fp(4, 3, -2)"), make_format(4, 3, -2, Specials::none));
   EXPECT_EQ(format_name(make_format(4, 3, 0, Specials::ieee)), "fp(4,3,0,ieee)");
@@ -43,13 +54,24 @@ TEST(Format, NamesMeanWhatTheyShould) {
   EXPECT_EQ(parse_format("fp(4,3,4)").extra_bias(), 4);
 }
 
+TEST(Format, PyTorchsNamesAreTaken) {
+  for (const auto& [other, own] :
+       {std::pair("bfloat16", "bf16"), std::pair("float16", "fp16"), std::pair("float32", "fp32"),
+        std::pair("float8_e4m3fn", "e4m3"), std::pair("float8_e5m2", "e5m2")}) {
+    EXPECT_EQ(parse_format(other), parse_format(own));
+    EXPECT_EQ(format_name(parse_format(other)), own);
+  }
+}
+
 TEST(Format, HoldsWhatTheStandardsSay) {
   EXPECT_EQ(largest(parse_format("e4m3")), 448.0f);
   EXPECT_EQ(largest(parse_format("e5m2")), 57344.0f);
   EXPECT_EQ(largest(parse_format("fp(4,3,4)")), 30.0f);
   EXPECT_EQ(largest(parse_format("fp(5,2,0)")), 114688.0f);
   EXPECT_EQ(largest(parse_format("fp32")), 3.40282347e38f);
-  EXPECT_EQ(largest(parse_format("fp(2,1,0)")), 6.0f);
+  EXPECT_EQ(largest(parse_format("e2m1")), 6.0f);
+  EXPECT_EQ(largest(parse_format("e3m2")), 28.0f);
+  EXPECT_EQ(largest(parse_format("e2m3")), 7.5f);
   EXPECT_EQ(smallest_positive(parse_format("fp16")), 0x1p-24f);
   EXPECT_EQ(smallest_normal(parse_format("bf16")), 0x1p-126f);
   EXPECT_EQ(smallest_positive(parse_format("fp32")), 0x1p-149f);

@@ -1,5 +1,6 @@
 // Policies that go by the operators around a tensor, and the ends of a network.
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "ulp/graph/op.h"
@@ -150,8 +151,10 @@ constinit const PolicyInfo op_out_policy = {"op-out", "op-out", "op-out",
 constinit const PolicyInfo amp_policy = {
     "amp", "amp:bf16, amp:fp16", "amp:bf16", [](const PolicyRequest& request) -> std::unique_ptr<Policy> {
       const std::string_view name = request.needed("a format");
-      if (name != "bf16" && name != "fp16") request.refuse("its format must be bf16 or fp16, got '{}'", name);
-      return std::make_unique<AmpPolicy>(parse_format(name), request.options);
+      const std::optional<FloatFormat> format = find_format(name);
+      if (format != parse_format("bf16") && format != parse_format("fp16"))
+        request.refuse("its format must be bf16 or fp16, got '{}'", name);
+      return std::make_unique<AmpPolicy>(*format, request.options);
     }};
 
 }  // namespace ulp

@@ -49,11 +49,11 @@ TEST(Overrides, TextIsNamesAndFormats) {
 TEST(Overrides, ChangeWhatTheyNameAndNothingElse) {
   const Assignment before = parse_policy("uniform")->assign(net());
   Assignment after = before;
-  apply("relu.out=bf16 last.weight=e3m2", after);
+  apply("relu.out=bf16 last.weight=e3m1", after);
   for (const CountedTensor& tensor : counted_tensors(net())) {
     const std::string expected = tensor.name == "relu.out" ? "bf16"
                                  : tensor.name == "last.weight"
-                                     ? "e3m2"
+                                     ? "e3m1"
                                      : storage_name(before.storage_of(tensor.name));
     EXPECT_EQ(storage_name(after.storage_of(tensor.name)), expected) << tensor.name;
   }
@@ -66,7 +66,7 @@ TEST(Overrides, LowIsWhatHasFewerBitsThanTheHighFormat) {
   apply("relu.out=bf16", assignment);  // 16 bits, as fp(6,9,0)
   EXPECT_FALSE(assignment.is_low("relu.out"));
   EXPECT_FALSE(assignment.promote("relu.out"));
-  apply("relu.out=e3m2", assignment);
+  apply("relu.out=e3m1", assignment);
   EXPECT_TRUE(assignment.is_low("relu.out"));
   EXPECT_TRUE(assignment.promote("relu.out"));
   EXPECT_EQ(storage_name(assignment.storage_of("relu.out")), "fp(6,9,0)");

@@ -196,6 +196,15 @@ TEST(Policy, AmpLeavesLossesAndNormParametersInFp32) {
   }
 }
 
+TEST(Policy, AmpTakesPyTorchsNamesOfFormats) {
+  for (const auto& [other, own] : {std::pair("bfloat16", "bf16"), std::pair("float16", "fp16")}) {
+    const auto assigned = [](const char* format) {
+      return parse_policy(fmt::format("amp:{}", format))->assign(Net().graph);
+    };
+    EXPECT_EQ(assigned(other).storage, assigned(own).storage);
+  }
+}
+
 // Ten groups of one size.
 Graph ten_inputs() {
   Graph graph;
@@ -274,7 +283,7 @@ TEST(Policy, BadTextIsRefused) {
   }
   expect_refused("amp", "it needs a format");
   expect_refused("amp:", "it needs a format");
-  for (const char* format : {"fp32", "e4m3", "bf17", "fp(5,10,0)"}) {
+  for (const char* format : {"fp32", "float32", "e4m3", "bf17", "fp(5,10,0)"}) {
     expect_refused(fmt::format("amp:{}", format), "its format must be bf16 or fp16");
   }
   expect_refused("list", "it needs a file");

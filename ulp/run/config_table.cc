@@ -294,7 +294,8 @@ KernelOptions kernel_options(const RunConfig& c) {
   KernelOptions options;
   options.overflow = parse_overflow(c.overflow);
   options.workspace = static_cast<size_t>(c.workspace);
-  if (c.accumulator != "fp32") options.accumulator = parse_format(c.accumulator);
+  const FloatFormat sums = parse_format(c.accumulator);
+  if (sums != parse_format("fp32")) options.accumulator = sums;
   options.tensor_core = c.tensor_core == "on";
   options.tf32 = c.tf32;
   options.fp8_native = c.fp8_native;
