@@ -39,7 +39,7 @@ TEST(Device, RunsGiveTheSameBits) {
     RunConfig config;
     config.model = "lenet";
     config.data = "synthetic";
-    config.image_shape = "28x28x1";
+    config.image_shape = "1x28x28";
     config.subset = 44;
     config.batch = 8;
     config.steps = 9;
@@ -93,7 +93,7 @@ TEST(Device, SensitivitiesAreTheSame) {
     config.device = device;
     config.model = "lenet";
     config.data = "synthetic";
-    config.image_shape = "28x28x1";
+    config.image_shape = "1x28x28";
     config.subset = 32;
     config.batch = 8;
     config.steps = 20;
@@ -142,7 +142,7 @@ TEST(Device, AFirstStepIsHeldToTheReferenceThere) {
   config.width = 0.25;
   config.batch = 2;
   config.data = "synthetic";
-  config.image_shape = "8x8x1";
+  config.image_shape = "1x8x8";
   config.subset = 16;
   config.policy = "size:0.5";
   config.loss_scale = "auto";

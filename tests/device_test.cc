@@ -264,7 +264,7 @@ TEST(Device, BatchesOfResidentImagesAreTheLoaders) {
   TaskOptions made;
   made.model = "lenet";
   made.data = "synthetic";
-  made.image_shape = "20x20x3";
+  made.image_shape = "3x20x20";
   made.batch = 16;
   made.subset = 100;
   made.padding = 3;

@@ -340,10 +340,9 @@ TEST(Formats, NamesMeanWhatTheContractSays) {
   for (int exp = 2; exp <= 8; ++exp) {
     for (int man = 0; man <= 23; ++man) {
       const std::string name = fmt::format("e{}m{}", exp, man);
-      const Specials specials = name == "e4m3" ? Specials::fn
-                                : name == "e3m2" || name == "e2m3" || name == "e2m1"
-                                    ? Specials::none
-                                    : Specials::ieee;
+      const Specials specials = name == "e4m3"                                       ? Specials::fn
+                                : name == "e3m2" || name == "e2m3" || name == "e2m1" ? Specials::none
+                                                                                     : Specials::ieee;
       ASSERT_TRUE(oracle::is_valid(exp, man, 0, specials)) << name;
       EXPECT_EQ(parse_format(name), make_format(exp, man, 0, specials)) << name;
     }

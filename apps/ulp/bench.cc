@@ -100,7 +100,7 @@ void add_step_bench_command(CLI::App& bench) {
                      "fp8_native",
                      "seed"});
   command->footer(
-      "Examples are random numbers, 32x32x3 unless --image-shape says otherwise. Options mean what they mean "
+      "Examples are random numbers, 3x32x32 unless --image-shape says otherwise. Options mean what they mean "
       "to ulp train, but weights stay as they are unless --lr is given (auto: 0 here): on one batch for ever "
       "numbers would "
       "soon be unlike those of training, and kernels slower.\n"

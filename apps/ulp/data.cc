@@ -14,9 +14,9 @@ namespace {
 
 constexpr size_t kClassesInARow = 10;
 
-// 32x32x3, or ? where the files decide.
-std::string shape_text(size_t height, size_t width, size_t channels) {
-  return height == 0 ? "?" : fmt::format("{}x{}x{}", height, width, channels);
+// 3x32x32, or ? where the files decide.
+std::string shape_text(size_t channels, size_t height, size_t width) {
+  return height == 0 ? "?" : fmt::format("{}x{}x{}", channels, height, width);
 }
 
 std::string count_text(size_t count) { return count == 0 ? "?" : std::to_string(count); }
@@ -54,7 +54,7 @@ void print_datasets(bool json) {
     }
     const std::string where = !place.path ? "not found" : place.path->empty() ? "generated" : *place.path;
     fmt::print("{:<15}{:>9}{:>9}{:>9}{:>9}  {:<46}{}\n", info.name,
-               shape_text(info.height, info.width, info.channels), count_text(info.classes),
+               shape_text(info.channels, info.height, info.width), count_text(info.classes),
                count_text(info.train), count_text(info.test), info.about, where);
   }
   if (json) {
@@ -110,7 +110,7 @@ void print_set(const ImageSet& set, const DatasetInfo& info, const std::string& 
     return fmt::format("{}{}", count, differs ? fmt::format(" (published with {})", published) : "");
   };
   line("where", path.empty() ? "generated" : path);
-  line("shape", shape_text(set.height, set.width, set.channels));
+  line("shape", shape_text(set.channels, set.height, set.width));
   line("train", counted(set.train.count(), info.train));
   line("test", counted(set.test.count(), info.test));
   line("classes", std::to_string(set.classes));
@@ -181,7 +181,7 @@ void add_data_command(CLI::App& program) {
                           "Look in this folder alone, not where ULP_DATA says or where Debian puts it");
   options->shape_option =
       command->add_option("--image-shape", options->shape,
-                          "HxW: folder scales its pictures to it; HxW or HxWxC: synthetic makes such images");
+                          "HxW: folder scales its pictures to it; HxW or CxHxW: synthetic makes such images");
   command->add_flag("--json", options->json, "Print JSON");
   command->footer(
       "Examples:\n"

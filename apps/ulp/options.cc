@@ -34,7 +34,6 @@ RunConfig RunOptions::settings() const {
 RunConfig RunOptions::config() const {
   RunConfig config = settings();
   check(config);
-  config.out = out_of(config);
   return config;
 }
 
@@ -43,12 +42,13 @@ namespace {
 void add_field(CLI::App& command, RunOptions& options, const ConfigField& field) {
   RunOptions::Flag& flag = options.flags.emplace_back();
   flag.field = &field;
-  const std::string help(field.help), group(field.group);
+  const std::string help(field.help), group(field.group), also = field.also_flag();
+  const std::string names = field.flag() + (also.empty() ? "" : "," + also);
   CLI::Option* option = nullptr;
   if (field.is_switch()) {
-    option = command.add_flag(field.flag(), flag.is_set, help);
+    option = command.add_flag(names, flag.is_set, help);
   } else {
-    option = command.add_option(field.flag(), flag.text, help);
+    option = command.add_option(names, flag.text, help);
     option->type_name(std::string(field.value))->default_str(field.default_text());
   }
   flag.option = option->group(group);
@@ -56,10 +56,14 @@ void add_field(CLI::App& command, RunOptions& options, const ConfigField& field)
 
 }  // namespace
 
-void add_run_options(CLI::App& command, RunOptions& options) {
+void add_config_file(CLI::App& command, RunOptions& options) {
   options.file_option =
       command.add_option("--config", options.file, "TOML file with any of these options; flags go before it")
           ->type_name("FILE");
+}
+
+void add_run_options(CLI::App& command, RunOptions& options) {
+  add_config_file(command, options);
   for (const ConfigField& field : config_fields()) add_field(command, options, field);
 }
 

@@ -25,13 +25,14 @@ struct RunOptions {
   const CLI::Option* file_option = nullptr;  // none where there is no --config
   std::deque<Flag> flags = {};               // whose elements never move
 
-  // The flags that were given over the file over the defaults, checked, and with the folder of the run filled in. Throws
-  // an Error for what cannot be run.
+  // The flags that were given over the file over the defaults, checked. Throws an Error for what cannot be run.
   RunConfig config() const;
   // The same, unchecked as a whole: for commands that do not train.
   RunConfig settings() const;
 };
 
+void add_config_file(CLI::App& command, RunOptions& options);
+// --config and a flag for each row of the table.
 void add_run_options(CLI::App& command, RunOptions& options);
 // A flag for each row of some groups of the table, and no file.
 void add_run_options(CLI::App& command, RunOptions& options, std::initializer_list<std::string_view> groups);

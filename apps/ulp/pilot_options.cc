@@ -38,10 +38,7 @@ void add_pilot_options(CLI::App& command, PilotCommandOptions& options) {
                   "Steps to train before gradients are compared, in high formats: the first ones of the run")
       ->type_name("STEPS")
       ->capture_default_str();
-  options.run.file_option =
-      command
-          .add_option("--config", options.run.file, "TOML file with any of these options; flags go before it")
-          ->type_name("FILE");
+  add_config_file(command, options.run);
   add_run_options(command, options.run, {"Model", "Data", "Length", "Optimizer", "Precision", "Machine"});
 }
 

@@ -1,4 +1,5 @@
-// `ulp plan`: every tensor of a training step with its format, and the memory it will take, before anything runs.
+// `ulp plan`: the memory that a training step will take, and every tensor with its format, before
+// anything runs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include "apps/ulp/text.h"
 #include "ulp/base/error.h"
 #include "ulp/base/file.h"
+#include "ulp/base/parallel.h"
 #include "ulp/models/model.h"
 #include "ulp/precision/policy.h"
 #include "ulp/run/config.h"
@@ -25,8 +27,9 @@ struct PlanCommandOptions {
   RunOptions run;
   int64_t classes = ModelRequest{}.classes;
   std::string input, save;
-  const CLI::Option* input_option = nullptr;  // not given: what is usual for the task
-  bool choices = false, json = false, steps = false;
+  // Not given: as the data has it, or where none is named what is usual for the task.
+  const CLI::Option *input_option = nullptr, *classes_option = nullptr;
+  bool choices = false, json = false, steps = false, tensors = false;
 };
 
 // The papers' figures.
@@ -84,7 +87,7 @@ Json plan_json(const Engine& engine, const Summary& summary) {
 }
 
 void print_steps(const Plan& plan) {
-  fmt::print("{:<44}{:<22}{:<11}{:>12}  {}\n", "step", "operator", "kernel", "workspace",
+  fmt::print("\n{:<44}{:<22}{:<11}{:>12}  {}\n", "step", "operator", "kernel", "workspace",
              "computed inside (and which kernels declined)");
   for (const PlanStep& step : plan.steps()) {
     const Node& root = plan.graph()[step.roots[0]];
@@ -98,7 +101,6 @@ void print_steps(const Plan& plan) {
                    ? inside
                    : fmt::format("{}({})", inside.empty() ? "" : inside + " ", step.declined));
   }
-  fmt::print("\n");
 }
 
 // Where there was a choice of units for products: which, and why.
@@ -114,8 +116,8 @@ void print_products(const Plan& plan) {
   }
 }
 
-void print_plan(const Engine& engine, const Summary& summary) {
-  fmt::print("{:<44}{:<14}{:<17}{:>12}{:>12}{:>7}\n", "tensor", "operator", "kind", "elements", "format",
+void print_tensors(const Engine& engine, const Summary& summary) {
+  fmt::print("\n{:<44}{:<14}{:<17}{:>12}{:>12}{:>7}\n", "tensor", "operator", "kind", "elements", "format",
              "group");
   for (const CountedTensor& tensor : summary.tensors) {
     fmt::print("{:<44}{:<14}{:<17}{:>12}{:>12}{:>7}\n", tensor.name, tensor.op, kind_name(tensor.kind),
@@ -124,11 +126,14 @@ void print_plan(const Engine& engine, const Summary& summary) {
   fmt::print("\n{:<8}{:>14}\n", "group", "elements");
   for (size_t i = 0; i < summary.groups.size(); ++i)
     fmt::print("{:<8}{:>14}{}\n", i, summary.groups[i], summary.low[i] ? "  low" : "");
+}
+
+void print_summary(const Engine& engine, const Summary& summary) {
   const PlanBytes bytes = engine.planned_bytes();
   const auto line = [](std::string_view name, size_t count) {
     fmt::print("  {:<18}{:>14}  {}\n", name, count, bytes_text(static_cast<double>(count)));
   };
-  fmt::print("\n{} elements in {} tensors and {} groups; aggregate {} bits ({}), low {:.2f}%\n",
+  fmt::print("{} elements in {} tensors and {} groups; aggregate {} bits ({}), low {:.2f}%\n",
              summary.elements, summary.tensors.size(), summary.groups.size(), summary.bits,
              bytes_text(static_cast<double>(summary.bits) / 8), 100 * engine.low_ratio());
   fmt::print("memory at the peak of a step, in bytes:\n");
@@ -155,9 +160,38 @@ void save_assignment(const PlanCommandOptions& options, const NetworkId& id, con
   write_file_atomically(options.save, text);
 }
 
-void plan_command(const PlanCommandOptions& options) {
-  if (options.input_option->count() > 0 && options.input.empty())
+// What is planned for: the data that a flag or the file names, or noise of a stated shape.
+std::unique_ptr<LearningTask> planned_task(const PlanCommandOptions& options, const RunConfig& config) {
+  const bool has_input = options.input_option->count() > 0, has_classes = options.classes_option->count() > 0;
+  const bool has_file = options.run.file_option->count() > 0;
+  bool has_data = has_file;
+  for (const RunOptions::Flag& flag : options.run.flags) {
+    if (flag.field->group != "Data" || flag.field->name == "length" || flag.option->count() == 0) continue;
+    if (has_input || has_classes) {
+      fail("plan", "{} says what the input and the classes are: leave {} out", flag.field->flag(),
+           has_input ? "--input" : "--classes");
+    }
+    has_data = true;
+  }
+  if (has_input && options.input.empty())
     fail("plan", "--input is '': it must be CHANNELSxHEIGHTxWIDTH, such as 3x32x32");
+  const TaskOptions wanted = task_options(config);
+  NetworkId id{.input = options.input, .classes = options.classes};
+  if (has_data) {
+    std::unique_ptr<LearningTask> task = outline_task(wanted);
+    if (!has_input && !has_classes) return task;
+    if (!has_input) id.input = task->id().input;
+    if (!has_classes) id.classes = task->id().classes;
+  }
+  return sketch_task(wanted, id);
+}
+
+void plan_command(const PlanCommandOptions& options) {
+  const RunOptions::Flag& model =
+      *std::find_if(options.run.flags.begin(), options.run.flags.end(),
+                    [](const RunOptions::Flag& flag) { return flag.field->name == "model"; });
+  if (model.option->count() == 0 && options.run.file_option->count() == 0)
+    fail("plan", "no network is named: give --model (see ulp models), or --config with the file of a run");
   // The optimizer, momentum and bytes as training has them unless told.
   const RunConfig config = options.run.settings();
   check_precision(config);
@@ -171,8 +205,8 @@ void plan_command(const PlanCommandOptions& options) {
          "--save keeps the formats of tensors alone, and {} is more than that: name the policy instead",
          config.policy);
   }
-  const std::unique_ptr<LearningTask> task =
-      sketch_task(task_options(config), NetworkId{.input = options.input, .classes = options.classes});
+  if (config.threads > 0) set_thread_count(static_cast<int>(config.threads));
+  const std::unique_ptr<LearningTask> task = planned_task(options, config);
   const EngineOptions made = engine_options(config, *task);
   const Engine engine(made);
   const Summary summary = summarize(engine);
@@ -181,11 +215,12 @@ void plan_command(const PlanCommandOptions& options) {
     fmt::print("{}\n", plan_json(engine, summary).dump());
     return;
   }
-  if (options.steps) print_steps(engine.training_plan());
-  print_plan(engine, summary);
-  print_products(engine.training_plan());
+  print_summary(engine, summary);
   fmt::print("\n{}", update_summary(made, engine));
   if (options.choices) fmt::print("\n{}", update_table(made));
+  if (options.tensors) print_tensors(engine, summary);
+  if (options.steps) print_steps(engine.training_plan());
+  print_products(engine.training_plan());
 }
 
 }  // namespace
@@ -194,28 +229,33 @@ void add_plan_command(CLI::App& program) {
   CLI::App* command =
       program.add_subcommand("plan", "The tensors, formats and memory of a training step, before it runs");
   auto options = std::make_shared<PlanCommandOptions>();
-  command->add_option("--classes", options->classes, "Classes")->capture_default_str();
+  options->classes_option =
+      command->add_option("--classes", options->classes, "Classes; as --data has them, or 10")
+          ->type_name("COUNT");
   options->input_option =
-      command->add_option("--input", options->input, "CxHxW of an image; 3x32x32 unless said")
+      command->add_option("--input", options->input, "CxHxW of an image; as --data has it, or 3x32x32")
           ->type_name("CxHxW");
+  add_config_file(*command, options->run);
   add_named_options(
       *command, options->run,
-      {"task",           "model",          "width",           "length",     "batch",   "grad_accum",
-       "optimizer",      "clip_norm",      "policy",          "candidates", "hi",      "lo",
-       "lo_grad",        "weight_grad",    "keep_first_last", "formats",    "promote", "loss_scale",
-       "accumulator",    "overflow",       "update",          "weight",     "state",   "groups",
-       "fused_backward", "fused_overflow", "device",          "workspace",  "kernels", "tensor_core",
-       "tf32",           "fp8_native"});
-  command->get_option("--model")->required();
+      {"task",       "model",     "width",      "data",           "data_dir",       "image_shape",
+       "length",     "batch",     "grad_accum", "optimizer",      "clip_norm",      "policy",
+       "candidates", "hi",        "lo",         "lo_grad",        "weight_grad",    "keep_first_last",
+       "formats",    "promote",   "loss_scale", "accumulator",    "overflow",       "update",
+       "weight",     "state",     "groups",     "fused_backward", "fused_overflow", "device",
+       "threads",    "workspace", "kernels",    "tensor_core",    "tf32",           "fp8_native"});
   command->add_option("--save", options->save, "Write the assignment to a file");
   command->add_flag("--choices", options->choices,
                     "Print the bytes of a parameter for every update rule and format of state too");
+  command->add_flag("--tensors", options->tensors, "Print every tensor with its format, and the groups, too");
   command->add_flag("--steps", options->steps,
                     "Print the steps too: kernels, workspaces, what is computed inside what");
   command->add_flag("--json", options->json, "Print JSON");
   command->footer(
       "Examples:\n"
       "  ulp plan --model resnet18 --batch 128\n"
+      "  ulp plan --model resnet18 --data cifar100 --policy size:0.5 --tensors\n"
+      "  ulp plan --config runs/first/config.toml --batch 256\n"
       "  ulp plan --model resnet20 --input 1x32x32 --steps\n"
       "  ulp plan --model resnet18 --policy size:0.5 --candidates fp8 --save half.json\n"
       "  ulp plan --model resnet18 --policy peak:300MB\n"

@@ -16,6 +16,7 @@
 
 #include "apps/ulp/commands.h"
 #include "apps/ulp/environment.h"
+#include "apps/ulp/parse.h"
 #include "ulp/base/error.h"
 
 namespace {
@@ -39,21 +40,9 @@ void check_output() {
   if (!std::cout || std::fflush(stdout) != 0) ulp::fail("output", "cannot write to standard output");
 }
 
-// The parser would only say that a command is missing.
-void check_command(const CLI::App& program, int argc, char** argv) {
-  const std::string first = argc > 1 ? argv[1] : "";
-  std::string known;
-  for (const CLI::App* command : program.get_subcommands([](const CLI::App*) { return true; })) {
-    if (command->get_name() == first) return;
-    known += (known.empty() ? "" : ", ") + command->get_name();
-  }
-  if (argc < 2) ulp::fail("command", "a subcommand is required: {} (see ulp --help)", known);
-  if (first.starts_with('-')) return;
-  ulp::fail("command", "unknown command '{}'; known: {}", first, known);
-}
-
 void run(int argc, char** argv) {
   CLI::App program("Ulp: neural networks trained in narrow floating point, tensor by tensor.", "ulp");
+  ulp::set_reading(program);
   program.set_version_flag("--version", ULP_VERSION);
   program.require_subcommand(1);
   program.footer("`ulp COMMAND --help` shows a command's options and examples.");
@@ -73,7 +62,6 @@ void run(int argc, char** argv) {
   ulp::add_demo_command(program);
   ulp::add_sweep_command(program);
   ulp::add_tune_command(program);
-  check_command(program, argc, argv);
   ulp::apply_environment();
   // Before the command runs, but not for help, nor for those that only list something.
   program.parse_complete_callback([&program] {
@@ -83,7 +71,7 @@ void run(int argc, char** argv) {
     }
   });
   try {
-    program.parse(argc, argv);
+    ulp::parse_program(program, argc, argv);
   } catch (const CLI::Success& done) {
     program.exit(done);  // prints the help or the version
   }
@@ -102,8 +90,6 @@ int run_program(int argc, char** argv) {
     return 0;
   } catch (const CLI::RuntimeError& error) {
     return error.get_exit_code();  // a command that has said what there is to say
-  } catch (const CLI::ParseError& error) {
-    return report(fmt::format("{} (see ulp --help)", error.what()), kBadInput);
   } catch (const ulp::Error& error) {
     return report(error.what(), kBadInput);
   } catch (const std::system_error& error) {

@@ -24,6 +24,9 @@ constexpr double kPlainSeconds = 10;
 constexpr uint64_t kPlainLinesAnEpoch = 10;
 constexpr size_t kBarWidth = 10;
 constexpr size_t kUsualColumns = 80;
+// What a forward pass takes of a step; each example of the test set has one, or two where formats are
+// narrow.
+constexpr double kForwardShare = 1.0 / 3;
 constexpr double kLeastHorizon = 20;  // steps; an epoch may have one
 
 size_t terminal_columns() {
@@ -45,23 +48,44 @@ bool write_all(std::string_view text) {
 
 std::string size_text(size_t bytes) { return bytes_text(static_cast<double>(bytes)); }
 
-// In the columns of an epoch's line, under no heading: there the metrics stand in the task's order.
-std::string values_text(std::span<const MetricValue> metrics) {
-  std::string text;
-  for (const MetricValue& metric : metrics) text += fmt::format(" {:>7}", metric_text(metric));
-  return text;
+std::string rate_text(double examples_per_second) {
+  if (!(examples_per_second >= 0 && std::isfinite(examples_per_second))) return "? ex/s";
+  return examples_per_second < 100 ? fmt::format("{:.1f} ex/s", examples_per_second)
+                                   : fmt::format("{:.0f} ex/s", examples_per_second);
+}
+
+// A column of the epochs' lines: wide enough for its title and its values.
+struct Column {
+  std::string title, value;
+};
+
+std::vector<Column> epoch_columns(const EpochReport& r) {
+  std::vector<Column> columns = {{"train loss", loss_text(r.train_loss)}};
+  const auto add = [&columns](std::string_view part, std::span<const MetricValue> metrics) {
+    for (const MetricValue& metric : metrics)
+      columns.push_back({fmt::format("{} {}", part, metric.name), metric_text(metric)});
+  };
+  add("train", r.train);
+  columns.push_back({"test loss", loss_text(r.test_loss)});
+  add("test", r.test);
+  if (r.narrow) add("fp32", r.test_fp32);
+  columns.push_back({"time", duration_text(r.seconds)});
+  columns.push_back({"speed", rate_text(r.examples_per_second)});
+  return columns;
+}
+
+// Of a part of these widths, whatever the number of epochs.
+constexpr size_t kEpochWidth = 9, kLeastWidth = 7, kSpeedWidth = 10;
+
+std::string column_text(const Column& column, std::string_view text) {
+  const size_t least = column.title == "speed" ? kSpeedWidth : kLeastWidth;
+  return fmt::format("  {:>{}}", text, std::max(column.title.size(), least));
 }
 
 std::string metrics_text(std::span<const MetricValue> metrics) {
   std::string text;
   for (const MetricValue& metric : metrics) text += fmt::format("  {} {}", metric.name, metric_text(metric));
   return text;
-}
-
-std::string rate_text(double examples_per_second) {
-  if (!(examples_per_second >= 0 && std::isfinite(examples_per_second))) return "? ex/s";
-  return examples_per_second < 100 ? fmt::format("{:.1f} ex/s", examples_per_second)
-                                   : fmt::format("{:.0f} ex/s", examples_per_second);
 }
 
 }  // namespace
@@ -80,16 +104,30 @@ ProgressOutput standard_output() {
   return output;
 }
 
-void TimeLeft::update(double seconds, uint64_t step) {
+void TimeLeft::step(double seconds, uint64_t step) {
   if (began_ && step > step_) {
     const auto steps = static_cast<double>(step - step_);
     const double keep = std::exp(-steps / horizon_);
-    sum_ = sum_ * keep + (1 - keep) * (seconds - seconds_) / steps;
+    sum_ = sum_ * keep + (1 - keep) * (seconds - std::max(seconds_, ended_)) / steps;
     weight_ = weight_ * keep + (1 - keep);
   }
   began_ = true;
   seconds_ = seconds;
   step_ = step;
+  share_ = 0;
+}
+
+void TimeLeft::evaluation(double seconds, double share) {
+  if (!began_ || !(share > 0)) return;
+  share_ = std::min(share, 1.0);
+  evaluation_ = (seconds - seconds_) / share_;
+  if (share_ == 1) ended_ = seconds;
+}
+
+double TimeLeft::left(uint64_t steps, uint64_t evaluations) const {
+  const double step = sum_ / weight_, evaluation = evaluation_ < 0 ? evaluation_steps_ * step : evaluation_;
+  const double pauses = static_cast<double>(evaluations) - share_;
+  return (steps == 0 ? 0 : static_cast<double>(steps) * step) + (pauses > 0 ? pauses * evaluation : 0);
 }
 
 std::string duration_text(double seconds) {
@@ -157,22 +195,36 @@ std::string start_text(const StartReport& r) {
   return text;
 }
 
+uint64_t epoch_steps(uint64_t epoch, uint64_t total_steps, uint64_t steps_per_epoch) {
+  const uint64_t before = (std::max<uint64_t>(epoch, 1) - 1) * steps_per_epoch;
+  return std::min(steps_per_epoch, total_steps - std::min(before, total_steps));
+}
+
 std::string step_text(const StepReport& r, double seconds_left, bool with_bar) {
-  const std::string bar = with_bar ? bar_text(r.step_in_epoch, r.steps_per_epoch, kBarWidth) : "step";
+  const uint64_t steps = epoch_steps(r.epoch, r.total_steps, r.steps_per_epoch);
+  const std::string bar = with_bar ? bar_text(r.step_in_epoch, steps, kBarWidth) : "step";
   // What is least missed stands last: a narrow terminal has no room for it.
   return fmt::format("epoch {}/{}  {} {:>{}}/{}  {}  loss {}{}  left {}  mem {}", r.epoch,
                      epoch_count(r.total_steps, r.steps_per_epoch), bar, r.step_in_epoch,
-                     std::to_string(r.steps_per_epoch).size(), r.steps_per_epoch,
-                     rate_text(r.examples_per_second), loss_text(r.epoch_loss), metrics_text(r.epoch_metrics),
-                     duration_text(seconds_left), size_text(r.memory_bytes));
+                     std::to_string(steps).size(), steps, rate_text(r.examples_per_second),
+                     loss_text(r.epoch_loss), metrics_text(r.epoch_metrics), duration_text(seconds_left),
+                     size_text(r.memory_bytes));
+}
+
+std::string epoch_heading(const EpochReport& r) {
+  const std::string metric = r.test.empty() ? "result" : metric_title(r.test.front().name);
+  std::string text = fmt::format(
+      "after each epoch last.safetensors is saved; * is the best test {} so far, saved as best.safetensors\n"
+      "{:>{}}",
+      metric, "epoch", kEpochWidth);
+  for (const Column& column : epoch_columns(r)) text += column_text(column, column.title);
+  return text;
 }
 
 std::string epoch_text(const EpochReport& r, uint64_t epochs) {
-  return fmt::format("epoch {:>{}}/{}  train {:>8}{}  test {:>8}{}{}  {:>6}  {:>11}{}", r.epoch,
-                     std::to_string(epochs).size(), epochs, loss_text(r.train_loss), values_text(r.train),
-                     loss_text(r.test_loss), values_text(r.test),
-                     r.narrow ? "  fp32" + values_text(r.test_fp32) : "", duration_text(r.seconds),
-                     rate_text(r.examples_per_second), r.best ? " *" : "");
+  std::string text = fmt::format("{:>{}}", fmt::format("{}/{}", r.epoch, epochs), kEpochWidth);
+  for (const Column& column : epoch_columns(r)) text += column_text(column, column.value);
+  return text + (r.best ? " *" : "");
 }
 
 std::string done_text(const DoneReport& r) {
@@ -197,9 +249,14 @@ Progress::~Progress() {
 }
 
 void Progress::on_start(const StartReport& r) {
+  folder_ = r.out;
   epochs_ = epoch_count(r.total_steps, r.steps_per_epoch);
   epoch_ = r.steps_per_epoch == 0 ? 0 : r.first_step / r.steps_per_epoch + 1;
-  time_left_ = TimeLeft(std::max(static_cast<double>(r.steps_per_epoch), kLeastHorizon));
+  const auto steps = static_cast<double>(r.steps_per_epoch);
+  const double share = r.train_examples == 0
+                           ? 0
+                           : static_cast<double>(r.test_examples) / static_cast<double>(r.train_examples);
+  time_left_ = TimeLeft(std::max(steps, kLeastHorizon), kForwardShare * (r.narrow ? 2 : 1) * share * steps);
   last_step_ = r.first_step;
   print(start_text(r));
   last_seconds_ = output_.seconds();
@@ -207,15 +264,17 @@ void Progress::on_start(const StartReport& r) {
 
 void Progress::on_step(const StepReport& r) {
   epoch_ = r.epoch;
-  time_left_.update(output_.seconds(), r.step);
-  const double left = time_left_.left(r.total_steps - std::min(r.step, r.total_steps));
+  time_left_.step(output_.seconds(), r.step);
+  steps_left_ = r.total_steps - std::min(r.step, r.total_steps);
+  const double left = time_left_.left(steps_left_, epochs_ + 1 - std::min(epoch_, epochs_));
   if (output_.live) {
     if (due()) draw(step_text(r, left, true));
     return;
   }
   // The line of the epoch comes right after its last step.
-  const bool last = r.step_in_epoch == r.steps_per_epoch || r.step == r.total_steps;
-  const bool far = (r.step - last_step_) * kPlainLinesAnEpoch >= r.steps_per_epoch;
+  const uint64_t steps = epoch_steps(r.epoch, r.total_steps, r.steps_per_epoch);
+  const bool last = r.step_in_epoch == steps;
+  const bool far = (r.step - last_step_) * kPlainLinesAnEpoch >= steps;
   if (last || !far || output_.seconds() - last_seconds_ < kPlainSeconds) return;
   print(step_text(r, left, false));
   last_step_ = r.step;
@@ -223,21 +282,30 @@ void Progress::on_step(const StepReport& r) {
 }
 
 void Progress::on_evaluate(size_t done, size_t total) {
+  time_left_.evaluation(output_.seconds(), static_cast<double>(done) / static_cast<double>(total));
   if (!output_.live || !due()) return;
-  draw(fmt::format("epoch {}/{}  {} test {}/{}", epoch_, epochs_, bar_text(done, total, kBarWidth), done,
-                   total));
+  const double left = time_left_.left(steps_left_, epochs_ + 1 - std::min(epoch_, epochs_));
+  draw(fmt::format("epoch {}/{}  {} test {}/{}  left {}", epoch_, epochs_, bar_text(done, total, kBarWidth),
+                   done, total, duration_text(left)));
 }
 
 void Progress::on_epoch(const EpochReport& r) {
-  print(epoch_text(r, epochs_));
+  time_left_.evaluation(output_.seconds(), 1);
+  print((headed_ ? "" : epoch_heading(r) + "\n") + epoch_text(r, epochs_));
+  headed_ = true;
   last_step_ = r.step;
   last_seconds_ = output_.seconds();
 }
 
-void Progress::on_checkpoint(const std::string& path, uint64_t) { checkpoint_ = path; }
+void Progress::on_checkpoint(const std::string& path, uint64_t step) {
+  if (time_left_.evaluated()) time_left_.evaluation(output_.seconds(), 1);
+  saved_[path] = step;
+}
 
 void Progress::on_done(const DoneReport& r) {
-  print(done_text(r) + (checkpoint_.empty() ? "" : "\ncheckpoint: " + checkpoint_));
+  std::string text = done_text(r);
+  for (const auto& [path, step] : saved_) text += fmt::format("\nsaved: {}, after step {}", path, step);
+  print(text);
 }
 
 void Progress::on_trouble(const std::string& folder) { on_note(doctor_report(folder)); }

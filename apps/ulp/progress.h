@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -25,21 +26,27 @@ struct ProgressOutput {
 // Standard output as it is. Ignores SIGPIPE from now on, in the whole process; after a failed write it is silent.
 ProgressOutput standard_output();
 
-// How long the steps that are left will take, by those of about the last epoch: the pauses between epochs, in which the
-// test set is gone through, are then in it as often as they happen. The first step, which is slower, is left out.
+// How long what is left will take: steps by those of about the last epoch, and the evaluations
+// between epochs by the last one. The first step, which is slower, is left out.
 class TimeLeft {
  public:
-  // `horizon` is the number of steps after which an old one counts for a third.
-  explicit TimeLeft(double horizon = 1) : horizon_(horizon) {}
+  // `horizon` is the number of steps after which an old one counts for a third. Until an evaluation
+  // has been seen it is taken to last as long as `evaluation_steps`.
+  explicit TimeLeft(double horizon = 1, double evaluation_steps = 0)
+      : horizon_(horizon), evaluation_steps_(evaluation_steps) {}
 
-  void update(double seconds, uint64_t step);
-  // NaN before anything is known.
-  double left(uint64_t steps) const { return static_cast<double>(steps) * sum_ / weight_; }
+  void step(double seconds, uint64_t step);
+  // So much of an evaluation is done; 1: all of it, and what is saved after it.
+  void evaluation(double seconds, double share);
+  bool evaluated() const { return share_ == 1; }  // no step since
+  // `evaluations` has the one that is going on. NaN before anything is known.
+  double left(uint64_t steps, uint64_t evaluations) const;
 
  private:
-  double horizon_;
+  double horizon_, evaluation_steps_;
   double sum_ = 0, weight_ = 0;  // seconds a step
-  double seconds_ = 0;
+  double seconds_ = 0;           // of the last step; ended_: of what came after it, if all of that is done
+  double ended_ = 0, evaluation_ = -1, share_ = 0;
   uint64_t step_ = 0;
   bool began_ = false;
 };
@@ -59,10 +66,14 @@ std::string bar_text(uint64_t part, uint64_t whole, size_t width);
 std::string clip_text(std::string line, size_t columns);
 
 uint64_t epoch_count(uint64_t total_steps, uint64_t steps_per_epoch);
+// Steps of an epoch, counted from 1, of which the last one may be cut short.
+uint64_t epoch_steps(uint64_t epoch, uint64_t total_steps, uint64_t steps_per_epoch);
 
 // Lines without their end; start_text and done_text are several.
 std::string start_text(const StartReport& report);
 std::string step_text(const StepReport& report, double seconds_left, bool with_bar);
+// The heading of the epochs' lines, with a line before it that says what their `*` is.
+std::string epoch_heading(const EpochReport& report);
 std::string epoch_text(const EpochReport& report, uint64_t epochs);
 std::string done_text(const DoneReport& report);
 
@@ -82,6 +93,9 @@ class Progress : public Observer {
   void on_trouble(const std::string& folder) override;
   void on_note(const std::string& text) override;
 
+  // Of the run that has started.
+  const std::string& folder() const { return folder_; }
+
  private:
   bool due();  // whether it is time to redraw
   void draw(std::string line);
@@ -89,11 +103,13 @@ class Progress : public Observer {
 
   ProgressOutput output_;
   TimeLeft time_left_;
-  uint64_t epochs_ = 0, epoch_ = 0;
-  std::string checkpoint_;      // the last one
-  size_t drawn_ = 0;            // columns of the live line that is on the screen
-  double last_seconds_ = -1e9;  // of the last redraw or plain line
-  uint64_t last_step_ = 0;      // of the last plain line
+  uint64_t epochs_ = 0, epoch_ = 0, steps_left_ = 0;
+  bool headed_ = false;
+  std::string folder_;
+  std::map<std::string, uint64_t> saved_;  // files and the steps after which they were written
+  size_t drawn_ = 0;                       // columns of the live line that is on the screen
+  double last_seconds_ = -1e9;             // of the last redraw or plain line
+  uint64_t last_step_ = 0;                 // of the last plain line
 };
 
 }  // namespace ulp

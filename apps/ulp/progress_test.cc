@@ -107,25 +107,46 @@ TEST(Progress, Epochs) {
   EXPECT_EQ(epoch_count(5, 0), 0u);
 }
 
-TEST(Progress, TimeLeftFollowsTheRate) {
-  TimeLeft time(100);
-  EXPECT_TRUE(std::isnan(time.left(10)));
-  time.update(50, 1);
-  EXPECT_TRUE(std::isnan(time.left(10)));
-  time.update(50.5, 2);
-  EXPECT_NEAR(time.left(10), 5, 1e-9);
-  double now = 50.5;
-  for (uint64_t i = 3; i < 1000; ++i) time.update(now += 0.25, i);
-  EXPECT_NEAR(time.left(100), 25, 0.1);
-  time.update(now, 999);  // again: nothing new
-  EXPECT_NEAR(time.left(100), 25, 0.1);
+TEST(Progress, AnEpochThatIsCutShortHasFewerSteps) {
+  EXPECT_EQ(epoch_steps(1, 8, 469), 8u);
+  EXPECT_EQ(epoch_steps(1, 250, 100), 100u);
+  EXPECT_EQ(epoch_steps(3, 250, 100), 50u);
+  EXPECT_EQ(epoch_steps(4, 250, 100), 0u);
 }
 
-TEST(Progress, TimeLeftCountsThePausesBetweenEpochs) {
+TEST(Progress, TimeLeftFollowsTheRate) {
   TimeLeft time(100);
+  EXPECT_TRUE(std::isnan(time.left(10, 0)));
+  time.step(50, 1);
+  EXPECT_TRUE(std::isnan(time.left(10, 1)));
+  time.step(50.5, 2);
+  EXPECT_NEAR(time.left(10, 0), 5, 1e-9);
+  double now = 50.5;
+  for (uint64_t i = 3; i < 1000; ++i) time.step(now += 0.25, i);
+  EXPECT_NEAR(time.left(100, 0), 25, 0.1);
+  time.step(now, 999);  // again: nothing new
+  EXPECT_NEAR(time.left(100, 0), 25, 0.1);
+}
+
+TEST(Progress, TimeLeftHasTheEvaluationsFromTheFirstEpochOn) {
+  TimeLeft time(100, 30);
   double now = 0;
-  for (uint64_t i = 1; i <= 1050; ++i) time.update(now += i % 100 == 1 ? 11 : 1, i);
-  EXPECT_NEAR(time.left(1000), 1100, 20);
+  for (uint64_t i = 1; i <= 50; ++i) time.step(now += 1, i);
+  // None has been seen: one is as long as 30 steps.
+  EXPECT_NEAR(time.left(150, 2), 150 + 2 * 30, 1e-6);
+  for (uint64_t i = 51; i <= 100; ++i) time.step(now += 1, i);
+  // A quarter of the first takes 5 seconds.
+  time.evaluation(now += 5, 0.25);
+  EXPECT_NEAR(time.left(100, 2), 100 + 15 + 20, 1e-6);
+  time.evaluation(now += 15, 1);
+  EXPECT_TRUE(time.evaluated());
+  time.evaluation(now += 2, 1);  // what is saved after it
+  EXPECT_NEAR(time.left(100, 2), 100 + 22, 1e-6);
+  // The pause is no part of the step after it.
+  time.step(now += 1, 101);
+  EXPECT_FALSE(time.evaluated());
+  EXPECT_NEAR(time.left(99, 1), 99 + 22, 1e-6);
+  EXPECT_NEAR(time.left(0, 1), 22, 1e-6);
 }
 
 TEST(Progress, StartSaysWhatIsPlanned) {
@@ -149,6 +170,13 @@ TEST(Progress, Lines) {
   EXPECT_EQ(step_text(step(107), 65, false),
             "epoch 2/2  step   7/100  1234 ex/s  loss 0.5000  acc 87.50%  left 1m05s  mem 3.0 MiB");
   EXPECT_TRUE(step_text(step(150), 65, true).starts_with("epoch 2/2  [#####.....]  50/100  1234 ex/s  "));
+  // Of 8 steps no more than those that were asked for are counted.
+  StepReport few = step(3);
+  few.total_steps = 8;
+  EXPECT_TRUE(step_text(few, 1, false).starts_with("epoch 1/1  step 3/8  "));
+}
+
+TEST(Progress, EpochsHaveHeadings) {
   EpochReport epoch;
   epoch.epoch = 3;
   epoch.train_loss = 0.5;
@@ -157,19 +185,20 @@ TEST(Progress, Lines) {
   epoch.test = {{"acc", 0.1}};
   epoch.seconds = 75;
   epoch.examples_per_second = 12.34;
-  const std::string plain = epoch_text(epoch, 10);
-  EXPECT_EQ(plain, "epoch  3/10  train   0.5000  80.00%  test      nan  10.00%   1m15s    12.3 ex/s");
+  EXPECT_EQ(epoch_heading(epoch),
+            "after each epoch last.safetensors is saved; * is the best test accuracy so far, saved as "
+            "best.safetensors\n"
+            "    epoch  train loss  train acc  test loss  test acc     time       speed");
+  EXPECT_EQ(epoch_text(epoch, 10),
+            "     3/10      0.5000     80.00%        nan    10.00%    1m15s   12.3 ex/s");
   epoch.narrow = true;
   epoch.test_fp32 = {{"acc", 0.125}};
-  EXPECT_EQ(epoch_text(epoch, 10),
-            "epoch  3/10  train   0.5000  80.00%  test      nan  10.00%  fp32  12.50%   1m15s    12.3 ex/s");
-  epoch.narrow = false;
-  epoch.epoch = 10;
-  epoch.test_loss = 12345678;
-  epoch.test = {{"acc", 1}};
+  const std::string heading = epoch_heading(epoch), line = epoch_text(epoch, 10);
+  EXPECT_TRUE(heading.ends_with("  test acc  fp32 acc     time       speed"));
+  EXPECT_TRUE(line.ends_with("    10.00%    12.50%    1m15s   12.3 ex/s"));
+  EXPECT_EQ(heading.size() - heading.find('\n') - 1, line.size());
   epoch.best = true;
-  EXPECT_EQ(epoch_text(epoch, 10).size(), plain.size() + 2);
-  EXPECT_TRUE(epoch_text(epoch, 10).ends_with(" *"));
+  EXPECT_EQ(epoch_text(epoch, 10), line + " *");
 }
 
 TEST(Progress, Summary) {
@@ -206,8 +235,11 @@ TEST(Progress, ATerminalIsRedrawnTenTimesASecond) {
   screen.writes.clear();
   progress.on_epoch({});
   EXPECT_EQ(screen.all().substr(0, drawn + 2), "\r" + std::string(drawn, ' ') + "\r");
-  EXPECT_EQ(screen.all().substr(drawn + 2, 5), "epoch");
-  EXPECT_EQ(screen.all().back(), '\n');
+  EXPECT_EQ(screen.all().substr(drawn + 2), epoch_heading({}) + "\n" + epoch_text({}, 2) + "\n");
+  // The heading stands there once.
+  screen.writes.clear();
+  progress.on_epoch({});
+  EXPECT_EQ(screen.all(), epoch_text({}, 2) + "\n");
 }
 
 TEST(Progress, TheLiveLineIsClippedAndLeavesNothingOfALongerOne) {
@@ -225,7 +257,7 @@ TEST(Progress, TheLiveLineIsClippedAndLeavesNothingOfALongerOne) {
   screen.now += 1;
   progress.on_evaluate(5, 10);
   EXPECT_EQ(screen.writes.back().size(), longer);
-  EXPECT_TRUE(screen.writes.back().starts_with("\repoch 1/2  [#####.....] test 5/10  "));
+  EXPECT_TRUE(screen.writes.back().starts_with("\repoch 1/2  [#####.....] test 5/10  left "));
   screen.now += 1;
   screen.columns = 0;
   progress.on_evaluate(6, 10);
@@ -275,16 +307,17 @@ TEST(Progress, PlainLinesAreATenthOfAnEpochAndTenSecondsApart) {
   EXPECT_EQ(plain_lines(60), 9u);  // the tenth would be just before the epoch's own
 }
 
-TEST(Progress, NotesAndTheLastCheckpoint) {
+TEST(Progress, NotesAndWhatWasSaved) {
   Screen screen;
   Progress progress(screen.output(false));
   progress.on_note("something");
   EXPECT_EQ(screen.all(), "something\n");
-  progress.on_checkpoint("a", 1);
-  progress.on_checkpoint("b", 2);
+  progress.on_checkpoint("x/best", 1);
+  progress.on_checkpoint("x/last", 1);
+  progress.on_checkpoint("x/last", 2);
   EXPECT_EQ(screen.all(), "something\n");
   progress.on_done({});
-  EXPECT_TRUE(screen.all().ends_with("\ncheckpoint: b\n"));
+  EXPECT_TRUE(screen.all().ends_with("\nsaved: x/best, after step 1\nsaved: x/last, after step 2\n"));
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ void train_command(const TrainOptions& options) {
     case Outcome::interrupted:
       break;
   }
-  progress.on_note("stopped; go on with: ulp train --resume " + shell_quoted(config.out));
+  progress.on_note("stopped; go on with: ulp train --resume " + shell_quoted(progress.folder()));
   throw Stopped();
 }
 

@@ -36,7 +36,7 @@ RunConfig config_for(const Backend& backend, const std::string& policy) {
   }
   if (small || (data_folder.empty() && !locate(find_dataset(config.data), "").path)) {
     config.data = "synthetic";
-    config.image_shape = small ? "12x12x1" : "28x28x1";
+    config.image_shape = small ? "1x12x12" : "1x28x28";
     config.data_dir = "";
   }
   config.subset = 8 * config.batch;

@@ -99,7 +99,7 @@ Found check_planted(const std::string& policy, uint32_t codes) {
   config.width = 0.25;
   config.batch = 2;
   config.data = "synthetic";
-  config.image_shape = "8x8x1";
+  config.image_shape = "1x8x8";
   config.subset = 16;
   config.policy = policy;
   config.loss_scale = "auto";

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
+#include <tuple>
 
 #include "ulp/base/augment.h"
 #include "ulp/base/error.h"
@@ -262,20 +263,40 @@ void measure(ImageSet& set) {
 }
 
 void parse_image_shape(std::string_view text, DataRequest& request) {
-  std::array<std::optional<int64_t>*, 3> axes = {&request.height, &request.width, &request.channels};
+  std::array<int64_t, 3> sizes = {};
   const char *at = text.data(), *const end = at + text.size();
   size_t count = 0;
-  for (;; ++at) {
-    int64_t value = 0;
-    const auto [after, error] = std::from_chars(at, end, value);
-    if (count == axes.size() || error != std::errc{}) break;
-    if (value < 1) fail("data", "the image shape must have positive sizes, got '{}'", text);
-    *axes[count++] = value;
+  for (bool more = true; more; ++at) {
+    const auto [after, error] = std::from_chars(at, end, count < sizes.size() ? sizes[count] : sizes[0]);
+    more = after != end && *after == 'x';
+    if (count == sizes.size() || error != std::errc{} || (after != end && !more)) {
+      count = 0;
+      break;
+    }
+    if (sizes[count++] < 1) fail("data", "the image shape must have positive sizes, got '{}'", text);
     at = after;
-    if (at == end && count >= 2) return;
-    if (at == end || *at != 'x') break;
   }
-  fail("data", "the image shape must be HEIGHTxWIDTH or HEIGHTxWIDTHxCHANNELS, got '{}'", text);
+  if (count < 2) {
+    fail("data", "the image shape must be HEIGHTxWIDTH or CHANNELSxHEIGHTxWIDTH, got '{}'", text);
+  }
+  if (count == 2) {
+    request.height = sizes[0];
+    request.width = sizes[1];
+    return;
+  }
+  constexpr int64_t kFewChannels = 4;
+  auto [channels, height, width] = sizes;
+  if (width <= kFewChannels && channels > kFewChannels) {
+    std::tie(height, width, channels) = std::tuple(sizes[0], sizes[1], sizes[2]);  // of older files
+  } else if ((channels >= width || width <= kFewChannels) && !(channels == height && height == width)) {
+    fail("data",
+         "the image shape '{}' could be CHANNELSxHEIGHTxWIDTH or HEIGHTxWIDTHxCHANNELS, as older files have "
+         "it: give more than {} rows and columns, and fewer channels than columns",
+         text, kFewChannels);
+  }
+  request.channels = channels;
+  request.height = height;
+  request.width = width;
 }
 
 }  // namespace ulp

@@ -87,7 +87,8 @@ std::vector<size_t> class_counts(const ImageSet& set, const Examples& part);
 // that a channel that is the same everywhere can be divided by it.
 void measure(ImageSet& set);
 
-// "28x32" or "28x32x3" into height, width and channels of the request.
+// "28x32" or "3x28x32" into height, width and channels of the request. "28x32x3", which files of
+// before have, is read as it was meant. An Error where the two cannot be told apart.
 void parse_image_shape(std::string_view text, DataRequest& request);
 
 }  // namespace ulp

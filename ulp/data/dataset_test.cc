@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <limits>
+#include <tuple>
 
 #include "tests/support/temp.h"
 
@@ -213,15 +214,31 @@ TEST(ImageShape, IsTwoOrThreeNumbers) {
   EXPECT_EQ(request.height, 28);
   EXPECT_EQ(request.width, 32);
   EXPECT_FALSE(request.channels);
-  parse_image_shape("1x2x3", request);
-  EXPECT_EQ(request.height, 1);
-  EXPECT_EQ(request.width, 2);
-  EXPECT_EQ(request.channels, 3);
+  for (const auto& [text, channels, height, width] : {std::tuple("3x28x32", 3, 28, 32),
+                                                      {"1x8x8", 1, 8, 8},
+                                                      {"3x5x5", 3, 5, 5},
+                                                      {"8x28x28", 8, 28, 28},
+                                                      {"2x2x2", 2, 2, 2},
+                                                      {"9x9x9", 9, 9, 9},
+                                                      // As files of before have it.
+                                                      {"28x32x3", 3, 28, 32},
+                                                      {"8x9x1", 1, 8, 9},
+                                                      {"5x5x4", 4, 5, 5}}) {
+    DataRequest made;
+    parse_image_shape(text, made);
+    EXPECT_EQ(made.channels, channels) << text;
+    EXPECT_EQ(made.height, height) << text;
+    EXPECT_EQ(made.width, width) << text;
+  }
+  for (const char* text : {"1x4x4", "4x4x1", "1x2x3", "3x5x3", "5x6x5", "28x28x8", "3x1x1"}) {
+    const std::string said = complaint_of([&] { parse_image_shape(text, request); });
+    EXPECT_TRUE(said.starts_with(fmt::format("[data] the image shape '{}' could be", text))) << said;
+  }
   for (const char* text : {"", "5", "5x", "x5", "5x5x", "5x5x5x5", "5x5 ", " 5x5", "5X5", "axb", "+5x5",
                            "99999999999999999999x5"}) {
     EXPECT_EQ(
         complaint_of([&] { parse_image_shape(text, request); }),
-        fmt::format("[data] the image shape must be HEIGHTxWIDTH or HEIGHTxWIDTHxCHANNELS, got '{}'", text));
+        fmt::format("[data] the image shape must be HEIGHTxWIDTH or CHANNELSxHEIGHTxWIDTH, got '{}'", text));
   }
   for (const char* text : {"0x5", "5x-5", "5x5x0"}) {
     EXPECT_EQ(complaint_of([&] { parse_image_shape(text, request); }),

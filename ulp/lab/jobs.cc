@@ -22,6 +22,7 @@
 #include "ulp/base/file.h"
 #include "ulp/base/parallel.h"
 #include "ulp/run/checkpoint.h"
+#include "ulp/run/run_folder.h"
 #include "ulp/run/setup.h"
 #include "ulp/run/trainer.h"
 

@@ -20,7 +20,7 @@ class Lab : public testing::Test {
     options_.config.model = "mlp";
     options_.config.width = 0.25;
     options_.config.data = "synthetic";
-    options_.config.image_shape = "8x8x1";
+    options_.config.image_shape = "1x8x8";
     options_.config.subset = 32;
     options_.config.batch = 16;
     options_.config.epochs = 0;
@@ -184,7 +184,7 @@ TEST_F(Lab, AMetricThatIsBetterTheLowerIsItsOwnCost) {
 
 TEST_F(Lab, TooManyGroupsAreRefused) {
   options_.config.model = "resnet20";
-  options_.config.image_shape = "32x32x3";
+  options_.config.image_shape = "3x32x32";
   task_ = make_task(task_options(options_.config));
   try {
     measure();

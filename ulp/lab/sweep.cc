@@ -155,7 +155,7 @@ class Expansion {
     for (size_t i = 0; i < at.size(); ++i) {
       const Entry& entry = grid.entries[i];
       level.push_back(entry.values[at[i]]);
-      if (entry.axis) run.axes.push_back({entry.key, level.back().text});
+      if (entry.axis) run.axes.push_back({std::string(level.back().field->name), level.back().text});
     }
     apply_level(run.config, level);
     if (run.config.kernels.empty()) run.config.kernels = kernels_;

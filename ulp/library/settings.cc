@@ -62,6 +62,7 @@ Settings settings_of(int argc, const char* const* argv) {
     std::string name(argument.substr(2, equal == argument.npos ? equal : equal - 2));
     std::replace(name.begin(), name.end(), '-', '_');
     const ConfigField& field = find_config_field(name);
+    name = field.name;  // one of two
     if (equal != argument.npos) {
       settings[name] = argument.substr(equal + 1);
     } else if (field.is_switch()) {

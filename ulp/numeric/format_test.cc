@@ -37,8 +37,8 @@ TEST(Format, NamesMeanWhatTheyShould) {
   EXPECT_EQ(parse_format("e8m10"), parse_format("tf32"));
   EXPECT_EQ(parse_format("e4m3").specials, Specials::fn);
   EXPECT_EQ(parse_format("e3m4").specials, Specials::ieee);
-  for (const auto& [ocp, same] : {std::pair("e2m1", "fp(2,1,0)"), std::pair("e2m3", "fp(2,3,0)"),
-                                  std::pair("e3m2", "fp(3,2,0)")}) {
+  for (const auto& [ocp, same] :
+       {std::pair("e2m1", "fp(2,1,0)"), std::pair("e2m3", "fp(2,3,0)"), std::pair("e3m2", "fp(3,2,0)")}) {
     EXPECT_EQ(parse_format(ocp), parse_format(same));
     const FloatFormat f = parse_format(ocp);
     const FloatFormat ieee = make_format(f.exp, f.man, 0, Specials::ieee);

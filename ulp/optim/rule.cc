@@ -16,17 +16,19 @@ namespace {
 
 using Kind = UpdateRule::Kind;
 
-// A form with an N stands for a rule of each number; `shown` are those that tables show.
+// A form with an N stands for a rule of each number; `shown` are those that tables show. `also` is
+// another name that is taken.
 struct RuleRow {
   Kind kind;
   std::string_view form, about = {};
   std::array<int, 3> shown = {};
+  std::string_view also = {};
 
   bool takes() const { return form.find('N') != form.npos; }
 };
 constexpr RuleRow kRules[] = {
     {Kind::master, "master", " (fp32 weights)"},
-    {Kind::plain, "plain", " (nearest rounding)"},
+    {Kind::plain, "plain", " (nearest rounding)", {}, "nearest"},
     {Kind::stochastic, "stochastic"},
     {Kind::kahan, "kahan"},
     {Kind::stochastic_kahan, "stochastic+kahan"},
@@ -46,7 +48,7 @@ UpdateRule parse_update_rule(std::string_view text) {
   for (const RuleRow& row : kRules) {
     const size_t n = row.form.find('N');
     if (!row.takes()) {
-      if (row.form == text) return {row.kind, 0};
+      if (row.form == text || (!row.also.empty() && row.also == text)) return {row.kind, 0};
       continue;
     }
     const std::string_view before = row.form.substr(0, n), after = row.form.substr(n + 1);

@@ -137,13 +137,17 @@ struct Setter {
   }
 };
 
-}  // namespace
-
-std::string ConfigField::flag() const {
+std::string flag_of(std::string_view name) {
   std::string text = "--" + std::string(name);
   std::replace(text.begin(), text.end(), '_', '-');
   return text;
 }
+
+}  // namespace
+
+std::string ConfigField::flag() const { return flag_of(name); }
+
+std::string ConfigField::also_flag() const { return also.empty() ? "" : flag_of(also); }
 
 std::string ConfigField::get(const RunConfig& config) const {
   return std::visit(Getter{*this, config}, member);
@@ -164,14 +168,18 @@ void ConfigField::check(const RunConfig& config) const {
 
 const ConfigField& nearest_config_field(std::string_view name) {
   const std::span<const ConfigField> fields = config_fields();
+  const auto distance = [name](const ConfigField& field) {
+    const size_t own = edit_distance(name, field.name);
+    return field.also.empty() ? own : std::min(own, edit_distance(name, field.also));
+  };
   return *std::min_element(fields.begin(), fields.end(), [&](const ConfigField& a, const ConfigField& b) {
-    return edit_distance(name, a.name) < edit_distance(name, b.name);
+    return distance(a) < distance(b);
   });
 }
 
 const ConfigField& find_config_field(std::string_view name) {
   for (const ConfigField& field : config_fields()) {
-    if (field.name == name) return field;
+    if (field.is_named(name)) return field;
   }
   fail("config", "unknown option '{}'; the nearest is {}", name, nearest_config_field(name).name);
 }
@@ -179,6 +187,12 @@ const ConfigField& find_config_field(std::string_view name) {
 void apply_level(RunConfig& config, std::span<const ConfigSetting> level) {
   const ConfigSetting *epochs = nullptr, *steps = nullptr;  // those above 0
   for (const ConfigSetting& setting : level) {
+    for (const ConfigSetting* before = level.data(); before != &setting; ++before) {
+      if (before->field == setting.field) {
+        fail("config", "{} and {} are two names of one option; give one of them", before->label,
+             setting.label);
+      }
+    }
     setting.field->set(config, setting.text, setting.label);
     if (setting.field->name == "epochs" && config.epochs > 0) epochs = &setting;
     if (setting.field->name == "steps" && config.steps > 0) steps = &setting;

@@ -29,7 +29,7 @@ struct RunConfig {
 
   std::string data = "fashion-mnist";
   std::string data_dir = "";     // "": the usual places
-  std::string image_shape = "";  // "", HxW or HxWxC
+  std::string image_shape = "";  // "", HxW or CxHxW
   int64_t subset = 0;            // examples; 0: all
   std::string augment = "auto";
   int64_t length = 64;  // of sequences
@@ -68,7 +68,7 @@ struct RunConfig {
   bool tf32 = false, fp8_native = false;
   uint64_t seed = 0;
 
-  std::string out = "";          // "": default_out
+  std::string out = "";          // "": see out_of
   int64_t checkpoint_every = 0;  // steps; 0: after each epoch only
   bool tensorboard = false;
 
@@ -87,15 +87,19 @@ struct ConfigRule {
   bool number = false;                        // text which in the file may be a number without quotes
 };
 
-// One row. `name` is the key in the file, data_dir; the flag is --data-dir.
+// One row. `name` is the key in the file, data_dir; the flag is --data-dir. `also` is another name,
+// which works wherever the first does and stands in no help.
 struct ConfigField {
   std::string_view name = {}, group = {};
   ConfigMember member = {};
   std::string_view value = {};  // what stands for the value in the help; "" for a switch
   std::string_view help = {};
   ConfigRule rule = {};
+  std::string_view also = {};
 
   std::string flag() const;
+  std::string also_flag() const;  // "" where there is no other name
+  bool is_named(std::string_view text) const { return text == name || (!also.empty() && text == also); }
   bool is_switch() const { return std::holds_alternative<bool RunConfig::*>(member); }
   // The value as text which set() takes back, exactly: shortest digits, "auto", "true", "64MB".
   std::string get(const RunConfig& config) const;
@@ -112,8 +116,8 @@ std::span<const ConfigField> config_fields();
 const ConfigField& find_config_field(std::string_view name);
 const ConfigField& nearest_config_field(std::string_view name);
 
-// Lays one level over a configuration. Epochs and steps both above 0 on one level are an Error; of different levels
-// the later one holds.
+// Lays one level over a configuration. Epochs and steps both above 0 on one level are an Error, and
+// so is one option under both its names; of different levels the later one holds.
 struct ConfigSetting {
   const ConfigField* field = nullptr;
   std::string text = {}, label = {};
@@ -156,7 +160,8 @@ std::optional<double> promotion_of(const RunConfig& config);
 // What it says of the loss scale; none where it leaves the choice to the formats ("default").
 std::optional<LossScale> loss_scale_of(const RunConfig& config);
 
-// Where the run writes: `out`, or runs/MODEL-DATA-POLICY-SEED, anything unfit for a file name in it as '_'.
+// Where the run writes: `out`, or runs/MODEL-DATA-POLICY-SEED, anything unfit for a file name in it
+// as '_'. That may be taken: see RunFolder.
 std::string out_of(const RunConfig& config);
 
 // The file (TOML, keys at the top level). A key that is unknown, a value of another type and one that makes no sense

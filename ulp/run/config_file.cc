@@ -129,8 +129,8 @@ toml::table parse_toml(std::string_view text, const std::string& path) {
 ConfigSetting toml_setting(std::string_view key, const toml::node& node, uint32_t line,
                            const std::string& path) {
   const auto fields = config_fields();
-  const auto field =
-      std::find_if(fields.begin(), fields.end(), [&](const ConfigField& known) { return known.name == key; });
+  const auto field = std::find_if(fields.begin(), fields.end(),
+                                  [&](const ConfigField& known) { return known.is_named(key); });
   if (field == fields.end()) {
     fail("config", "{}:{}: unknown key '{}'; the nearest is {}", path, line, key,
          nearest_config_field(key).name);
@@ -140,7 +140,7 @@ ConfigSetting toml_setting(std::string_view key, const toml::node& node, uint32_
     fail("config", "{}:{}: {} is {}; it must be {}", path, line, field->name, type_name(node.type()),
          wanted_type(*field));
   }
-  return {&*field, *value, fmt::format("{}:{}: {}", path, line, field->name)};
+  return {&*field, *value, fmt::format("{}:{}: {}", path, line, key)};
 }
 
 RunConfig parse_config(std::string_view text, const std::string& path) {

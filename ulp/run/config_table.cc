@@ -169,11 +169,12 @@ std::span<const ConfigField> config_fields() {
       {"label_smoothing", "Model", &C::label_smoothing, "SHARE",
        "Share of the target spread evenly over all classes", kFraction},
 
-      {"data", "Data", &C::data, "NAME", "Data set (see ulp datasets), or the file of a text", kDataSet},
+      {"data", "Data", &C::data, "NAME", "Data set (see ulp datasets), or the file of a text", kDataSet,
+       "dataset"},
       {"data_dir", "Data", &C::data_dir, "FOLDER",
        "Look for the data set here alone, not where ULP_DATA says or where Debian puts it", kAnything},
-      {"image_shape", "Data", &C::image_shape, "HxW[xC]",
-       "HxW: folder scales its pictures to it; HxW or HxWxC: synthetic makes such images", kShape},
+      {"image_shape", "Data", &C::image_shape, "[Cx]HxW",
+       "HxW: folder scales its pictures to it; HxW or CxHxW: synthetic makes such images", kShape},
       {"subset", "Data", &C::subset, "COUNT", "Train on so many examples, chosen by the seed; 0: all",
        kCount},
       {"augment", "Data", &C::augment, "HOW",
@@ -184,12 +185,12 @@ std::span<const ConfigField> config_fields() {
       {"epochs", "Length", &C::epochs, "COUNT",
        "Times through the training examples; not together with steps", kCount},
       {"steps", "Length", &C::steps, "COUNT", "Steps, instead of epochs; 0: by epochs", kCount},
-      {"batch", "Length", &C::batch, "COUNT", "Examples a step", kSize},
+      {"batch", "Length", &C::batch, "COUNT", "Examples a step", kSize, "batch_size"},
       {"grad_accum", "Length", &C::grad_accum, "COUNT",
        "Micro-batches that a batch is cut into; must divide it", kMicroBatches},
 
       {"optimizer", "Optimizer", &C::optimizer, "NAME", optimizer_help, kOptimizer},
-      {"lr", "Optimizer", &C::lr, "RATE", rate_help, kPositive},
+      {"lr", "Optimizer", &C::lr, "RATE", rate_help, kPositive, "learning_rate"},
       {"momentum", "Optimizer", &C::momentum, "SHARE", "Momentum of sgd; auto: 0.9", kFraction},
       {"nesterov", "Optimizer", &C::nesterov, "", "Let sgd look ahead along its momentum", kAnything},
       {"weight_decay", "Optimizer", &C::weight_decay, "RATE", decay_help, kNotNegative},
@@ -205,14 +206,15 @@ std::span<const ConfigField> config_fields() {
       {"clip_value", "Optimizer", &C::clip_value, "LIMIT",
        "Clip each element of the gradients to this size; 0: do not", kNotNegative},
       {"clip_norm", "Optimizer", &C::clip_norm, "LIMIT", "Scale the gradients down to this norm; 0: do not",
-       kNotNegative},
+       kNotNegative, "max_grad_norm"},
 
       {"policy", "Precision", &C::policy, "POLICY", policy_help, kPolicy},
       {"candidates", "Precision", &C::candidates, "NAME",
        "The high and low formats that a policy chooses between: hfp8, fp8 or s2fp8", kCandidates},
-      {"hi", "Precision", &C::hi, "FORMAT", "High format, instead of the candidates'", kStorage},
+      {"hi", "Precision", &C::hi, "FORMAT", "High format, instead of the candidates'", kStorage,
+       "high_format"},
       {"lo", "Precision", &C::lo, "FORMAT",
-       "Low format of activations and weights, instead of the candidates'", kStorage},
+       "Low format of activations and weights, instead of the candidates'", kStorage, "low_format"},
       {"lo_grad", "Precision", &C::lo_grad, "FORMAT",
        "Low format of gradients of activations, instead of the candidates'", kStorage},
       {"weight_grad", "Precision", &C::weight_grad, "FORMAT",
@@ -240,12 +242,12 @@ std::span<const ConfigField> config_fields() {
        "What weights are stored in, but with master; assigned: each in the format that products read it in; "
        "default: bf16, "
        "with fpu16 its format",
-       kWeight},
+       kWeight, "weight_format"},
       {"state", "Updates", &C::state, "FORMAT",
        "What optimizer state is stored in: fp32, bf16, fp16 or another plain format, with :sr for stochastic "
        "rounding, or "
        "8bit; default: fp32, with fpu16 its format",
-       kState},
+       kState, "optimizer_state_format"},
       {"groups", "Updates", &C::groups, "LIST",
        "Other settings for some parameters, such as 'norm:decay=0 bias:decay=0 >=100000:update=stochastic "
        "fc.*:lr=0.1'; "
@@ -281,7 +283,9 @@ std::span<const ConfigField> config_fields() {
        kAnything},
       {"seed", "Machine", &C::seed, "NUMBER", "Seed of everything random", kSeed},
 
-      {"out", "Output", &C::out, "FOLDER", "Folder of the run; runs/MODEL-DATA-POLICY-SEED unless named",
+      {"out", "Output", &C::out, "FOLDER",
+       "Folder of the run; runs/MODEL-DATA-POLICY-SEED unless named, with -2, -3 and so on where that is "
+       "taken",
        kAnything},
       {"checkpoint_every", "Output", &C::checkpoint_every, "STEPS",
        "Save a checkpoint every so many steps too; 0: after each epoch only", kCount},

@@ -48,6 +48,10 @@ TEST(Config, EveryFieldHasANameHelpAndAGroupInOnePiece) {
     }
     group = field.group;
     EXPECT_EQ(&find_config_field(field.name), &field);
+    if (!field.also.empty()) {
+      EXPECT_TRUE(names.insert(field.also).second) << field.also;
+      EXPECT_EQ(&find_config_field(field.also), &field);
+    }
   }
   EXPECT_EQ(find_config_field("data_dir").flag(), "--data-dir");
 }
@@ -61,7 +65,7 @@ TEST(Config, EveryFieldIsReadBackFromTheFile) {
   config.data_dir = "a \"b\"\\c\t\x01\x7f\u00e4 # = [x]";
   config.task = "characters";
   config.length = 48;
-  config.image_shape = "8x9x1";
+  config.image_shape = "1x8x9";
   config.subset = 1000;
   config.augment = "crop:2+flip";
   config.epochs = 0;
@@ -137,6 +141,14 @@ TEST(Config, StepsAreWrittenInsteadOfTheEpochsTheyOverrule) {
   EXPECT_EQ(parsed(config_text(back)), back);
   EXPECT_EQ(total_steps(config, 100), 5u);
   EXPECT_EQ(total_steps(RunConfig{}, 100), 1000u);
+}
+
+TEST(Config, SumsInFp32AreWideUnderAnyName) {
+  RunConfig config;
+  config.accumulator = "float32";
+  EXPECT_FALSE(kernel_options(config).accumulator);
+  config.accumulator = "bfloat16";
+  EXPECT_EQ(kernel_options(config).accumulator, parse_format("bf16"));
 }
 
 TEST(Config, TextThatIsNoUtf8CannotBeWritten) {

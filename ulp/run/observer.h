@@ -22,6 +22,7 @@ struct StartReport {
   uint64_t first_step = 0, total_steps = 0,
            steps_per_epoch = 0;          // first_step > 0: resumed after so many steps
   PlanBytes bytes;                       // planned, at the peak
+  bool narrow = false;                   // not all tensors are fp32
   double state_bytes_per_parameter = 0;  // weights and what is kept beside them
   int threads = 1;
 };

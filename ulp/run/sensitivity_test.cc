@@ -14,7 +14,7 @@ RunConfig small(const char* model = "lenet") {
   RunConfig config;
   config.model = model;
   config.data = "synthetic";
-  config.image_shape = "28x28x1";
+  config.image_shape = "1x28x28";
   config.subset = 64;
   config.batch = 8;
   config.steps = 20;

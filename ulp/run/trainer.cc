@@ -11,6 +11,7 @@
 #include "ulp/base/parallel.h"
 #include "ulp/base/process.h"
 #include "ulp/optim/schedule.h"
+#include "ulp/run/run_folder.h"
 #include "ulp/run/sensitivity.h"
 #include "ulp/run/setup.h"
 #include "ulp/runtime/registry.h"
@@ -143,6 +144,7 @@ void Trainer::start(bool resume) {
   report.total_steps = total_steps_;
   report.steps_per_epoch = batches;
   report.bytes = engine_->planned_bytes();
+  report.narrow = !engine_->computes_in_fp32();
   report.threads = thread_count();
   report.state_bytes_per_parameter = engine_->bytes_per_parameter();
   observer_.on_start(report);
@@ -450,28 +452,15 @@ void Trainer::save(std::string_view file) {
   observer_.on_checkpoint(path(file), progress_.step);
 }
 
-std::string run_lock(const std::string& folder) { return folder + "/.lock"; }
-
-Outcome train(const RunConfig& config, bool resume, Observer& observer, const std::atomic<bool>& stop) {
-  check(config);
+Outcome train(const RunConfig& wanted, bool resume, Observer& observer, const std::atomic<bool>& stop) {
+  check(wanted);
   namespace fs = std::filesystem;
+  const RunFolder claimed(wanted, resume);
+  RunConfig config = wanted;
+  config.out = claimed.path();
   const fs::path folder(config.out);
   std::error_code error;
   if (!resume) {
-    fs::create_directories(folder, error);
-    if (error) fail("train", "cannot make the folder {}: {}", config.out, error.message());
-  }
-  // Before anything is looked at: of two that start together one must not replace the other's files.
-  const FileLock lock(run_lock(config.out));
-  if (!lock.held()) fail("train", "another process is training in {}: stop it first", config.out);
-  if (!resume) {
-    for (const char* file : {"last.safetensors", "metrics.jsonl"}) {
-      if (fs::exists(folder / file, error)) {
-        fail("train",
-             "{} holds a run already: go on with it by --resume {}, or name another folder with --out",
-             config.out, config.out);
-      }
-    }
     // Of a run that never began: another configuration would measure something else.
     fs::remove(folder / "sensitivity.json", error);
     write_file_atomically((folder / "config.toml").string(), config_text(config));

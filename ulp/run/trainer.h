@@ -92,11 +92,9 @@ class Trainer {
   double rate_ = 0;                 // examples a second, smoothed
 };
 
-// Of a run's folder: who holds its lock (ulp/base/file.h) may write there.
-std::string run_lock(const std::string& folder);
-
-// The checks and files of a new run or a resumed one around Trainer: refuses a folder that holds a run already, writes
-// config.toml first. A folder without a checkpoint resumes from step 0; a finished run is left alone.
+// The checks and files of a new run or a resumed one around Trainer, in a folder of its own (see
+// RunFolder): writes config.toml first. A folder without a checkpoint resumes from step 0; a
+// finished run is left alone.
 Outcome train(const RunConfig& config, bool resume, Observer& observer, const std::atomic<bool>& stop);
 
 }  // namespace ulp
