@@ -1,7 +1,7 @@
 // `ulp sweep`: a grid of training runs from one file, and a report of what they came to.
 #include <fmt/format.h>
 
-#include <cstdlib>
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
@@ -28,14 +28,18 @@ std::string folder_of(const SweepOptions& options) {
   return "runs/" + std::filesystem::path(options.file).stem().string();
 }
 
+Job job_of(const SweepRun& run, const std::string& out) {
+  Job job{run.config()};
+  job.config.out = out + "/" + run.folder;
+  return job;
+}
+
 // Each folder once, in the order of the file.
 JobList make_jobs(const std::vector<SweepRun>& runs, const std::string& out) {
   JobList list;
   for (const SweepRun& run : runs) {
     if (run.repeats) continue;
-    Job job{run.config};
-    job.config.out = out + "/" + run.folder;
-    list.jobs.push_back(std::move(job));
+    list.jobs.push_back(job_of(run, out));
     list.names.push_back(run.folder);
   }
   return list;
@@ -53,15 +57,15 @@ std::string state_text(const Job& job) {
   }
 }
 
-void show_runs(const std::vector<SweepRun>& runs, const JobList& list, const std::string& out) {
-  fmt::print("{} runs in {}\n", list.jobs.size(), out);
-  size_t job = 0;
+void show_runs(const std::vector<SweepRun>& runs, const std::string& out) {
+  fmt::print("{} runs in {}\n",
+             std::count_if(runs.begin(), runs.end(), [](const SweepRun& run) { return !run.repeats; }), out);
   for (const SweepRun& run : runs) {
     if (run.repeats) {
       fmt::print("  ({}: {} is {})\n", run.grid, axes_text(run.axes), run.folder);
       continue;
     }
-    fmt::print("  {}{}\n", run.folder, state_text(list.jobs[job++]));
+    fmt::print("  {}{}\n", run.folder, state_text(job_of(run, out)));
   }
 }
 
@@ -89,9 +93,7 @@ void write_report(const SweepOptions& options, const std::vector<SweepRun>& runs
                   const JobFailures& failures) {
   std::vector<SweepOutcome> outcomes;
   for (const SweepRun& run : runs) {
-    Job job{run.config};
-    job.config.out = out + "/" + run.folder;
-    outcomes.push_back(outcome_of(run, job, failures));
+    outcomes.push_back(outcome_of(run, job_of(run, out), failures));
   }
   const std::string text = report_markdown(std::filesystem::path(options.file).stem().string(), outcomes);
   write_text(out + "/report.md", text);
@@ -104,11 +106,12 @@ void sweep_command(const SweepOptions& options) {
   if (options.dry_run && options.report) fail("sweep", "--dry-run and --report exclude each other");
   const std::vector<SweepRun> runs = load_sweep(options.file, kernels_of_environment());
   const std::string out = folder_of(options);
-  const JobList list = make_jobs(runs, out);
   // Before anything runs: a folder that holds another run is found now.
-  for (const Job& job : list.jobs) refuse_other_run(job);
+  for (const SweepRun& run : runs) {
+    if (!run.repeats) refuse_other_run(job_of(run, out));
+  }
   if (options.dry_run) {
-    show_runs(runs, list, out);
+    show_runs(runs, out);
     return;
   }
   if (options.report) {
@@ -118,7 +121,7 @@ void sweep_command(const SweepOptions& options) {
   }
   const auto lock = lock_job_folder(out);
   const JobFailures failures =
-      run_visibly(list, static_cast<size_t>(options.jobs),
+      run_visibly(make_jobs(runs, out), static_cast<size_t>(options.jobs),
                   fmt::format("ulp sweep {} --out {} --jobs {}", shell_quoted(options.file),
                               shell_quoted(out), options.jobs));
   write_report(options, runs, out, failures);

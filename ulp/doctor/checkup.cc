@@ -27,21 +27,24 @@ std::vector<PromoteEvent> load_promotions(const std::string& path) {
   if (!in) fail("doctor", "cannot read {}: {}", path, std::strerror(errno));
   size_t number = 1;
   for (std::string line; std::getline(in, line); ++number) {
-    const Json json = Json::parse(line, nullptr, false);
-    if (!json.is_object() && in.eof()) break;
+    const std::optional<Json> object = object_on(line);
+    if (!object && in.eof()) break;
     const auto damaged = [&] { fail("doctor", "line {} of {} is damaged", number, path); };
-    if (!json.is_object()) damaged();
-    if (json.value("event", Json()) != "promote") continue;
+    if (!object) damaged();
+    const Json& json = *object;
+    if (const auto name = json.find("event"); name == json.end() || *name != "promote") continue;
     try {
       PromoteEvent event;
-      event.step = json.at("step").get<uint64_t>();
+      event.step = count_of(json, "step");
       event.tensor = json.at("tensor").get<std::string>();
       event.from = json.at("from").get<std::string>();
       event.to = json.at("to").get<std::string>();
       parse_storage(event.to);
       event.overflow_ratio = json.at("overflow_ratio").get<double>();
       events.push_back(std::move(event));
-    } catch (const std::exception&) {
+    } catch (const Json::exception&) {
+      damaged();
+    } catch (const Error&) {
       damaged();
     }
   }

@@ -91,7 +91,12 @@ TEST_F(CheckUps, PromotionsComeFromTheMetrics) {
   EXPECT_TRUE(check_up(folder_.path()).treatments.empty());
   EXPECT_EQ(check_up(folder_.path(), 11).diagnosis.condition, Condition::forward_overflow);
   EXPECT_EQ(check_up(folder_.path(), 11).moved.back().step, 11u);
-  for (const char* damaged : {"x\n", "[]\n{}\n", "{\"event\":\"promote\",\"step\":1}\n", "\n{}\n"}) {
+  const std::string deep = "{\"event\":" + std::string(200000, '[') + std::string(200000, ']') + "}\n";
+  std::string huge = promote + "\n";
+  huge.replace(huge.find("12"), 2, "1.5e300");
+  for (const std::string& damaged :
+       {std::string("x\n"), std::string("[]\n{}\n"), std::string("{\"event\":\"promote\",\"step\":1}\n"),
+        std::string("\n{}\n"), deep, huge}) {
     put(folder_ / "metrics.jsonl", damaged);
     EXPECT_EQ(refusal(), "[doctor] line 1 of F/metrics.jsonl is damaged") << damaged;
   }

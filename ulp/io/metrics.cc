@@ -53,14 +53,6 @@ bool ends_within_line(int fd, off_t size) {
   return size > 0 && ::pread(fd, &last, 1, size - 1) == 1 && last != '\n';
 }
 
-// The object on a line; nothing if there is none.
-std::optional<Json> object_on(std::string_view line) {
-  if (line.find('\0') != line.npos) return std::nullopt;  // the library takes it for the end
-  Json object = Json::parse(line.begin(), line.end(), nullptr, false);
-  if (!object.is_object()) return std::nullopt;
-  return object;
-}
-
 class Cut {
  public:
   Cut(const std::string& path, uint64_t step, uint64_t epochs_done)
@@ -79,10 +71,11 @@ class Cut {
 
  private:
   uint64_t count(const Json& line, const char* key, size_t number) const {
-    const auto value = line.find(key);
-    if (value == line.end() || !value->is_number_unsigned())
+    try {
+      return count_of(line, key);
+    } catch (const Error&) {
       fail("metrics", "line {} of {} must have \"{}\" with a count from 1", number, path_, key);
-    return value->get<uint64_t>();
+    }
   }
 
   const std::string& path_;
@@ -90,6 +83,16 @@ class Cut {
 };
 
 }  // namespace
+
+std::optional<Json> object_on(std::string_view line) {
+  try {
+    Json object = parse_json(line);
+    if (object.is_object()) return object;
+  } catch (const Error&) {
+    // What a killed process tore in two is no JSON.
+  }
+  return std::nullopt;
+}
 
 MetricsFile::MetricsFile(const std::string& path) : path_(path), fd_(-1) {
   // Not even opened: it would wait for its reader.

@@ -5,13 +5,13 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <string_view>
+
+#include "ulp/base/json.h"
 
 namespace ulp {
-
-// JSON keeps the order in which keys were written.
-using Json = nlohmann::ordered_json;
 
 class MetricsFile {
  public:
@@ -31,6 +31,9 @@ class MetricsFile {
   std::string path_;
   int fd_;
 };
+
+// The object on a line. Nothing where the line is torn or otherwise none.
+std::optional<Json> object_on(std::string_view line);
 
 // Takes the file back to where `step` steps and `epochs_done` epochs were completed, for a run that
 // resumes there: in their order and byte for byte stay "epoch" lines up to that epoch, and lines of

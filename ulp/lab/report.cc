@@ -26,7 +26,7 @@ std::vector<AxisValue> without_seed(const std::vector<AxisValue>& axes) {
 // Of a run that has come to no epoch, only what the default task is judged by is known.
 std::optional<Score> score_of(const SweepOutcome& outcome) {
   if (outcome.result.epochs > 0) return outcome.result.score();
-  if (outcome.run->config.task == RunConfig{}.task) return Score{};
+  if (outcome.run->config().task == RunConfig{}.task) return Score{};
   return std::nullopt;
 }
 
@@ -231,7 +231,8 @@ std::string report_csv(std::span<const SweepOutcome> outcomes) {
   }
   for (const ReportRow& row : rows) {
     std::vector<std::string> cells = {row.grid};
-    for (const std::string& key : keys) cells.push_back(find_config_field(key).get(row.run->config));
+    const RunConfig config = row.run->config();
+    for (const std::string& key : keys) cells.push_back(find_config_field(key).get(config));
     for (const size_t count : {row.runs, row.finished, row.failed, row.missing, row.diverged}) {
       cells.push_back(std::to_string(count));
     }

@@ -79,7 +79,10 @@ TEST(Results, OfARunThatIsNotOver) {
   EXPECT_TRUE(parse_result(step(1, "\"nan\""), "m").diverged);
   EXPECT_TRUE(parse_result(step(1, "\"-inf\""), "m").diverged);
   EXPECT_TRUE(std::isinf(parse_result(epoch(1, "\"inf\"", 0.1, 0.1, 0, 1), "m").train_loss));
-  for (const char* bad : {"x\n", "[]\n", "{}\n", "{\"event\":\"step\"}\n", "{\"event\":3}\n"}) {
+  const std::string deep = "{\"event\":" + std::string(200000, '[') + std::string(200000, ']') + "}\n";
+  for (const std::string& bad : {std::string("x\n"), std::string("[]\n"), std::string("{}\n"),
+                                 std::string("{\"event\":\"step\"}\n"), std::string("{\"event\":3}\n"),
+                                 std::string("{\"event\":\"done\",\"peak_bytes\":-1.5e300}\n"), deep}) {
     try {
       parse_result(step(1, "2") + bad, "m");
       ADD_FAILURE() << bad;
@@ -97,7 +100,6 @@ class ReportOfRuns : public testing::Test {
     run.grid = grid;
     run.axes = std::move(axes);
     run.folder = grid + "/" + std::to_string(runs.size());
-    for (const AxisValue& axis : run.axes) find_config_field(axis.key).set(run.config, axis.value);
     SweepOutcome outcome;
     outcome.state = state;
     outcome.error = error;
@@ -113,7 +115,9 @@ class ReportOfRuns : public testing::Test {
 
   // Makes the last one that was added a run on a text.
   void make_characters(bool begun = true) {
-    runs.back().config.task = "characters";
+    RunConfig config;
+    config.task = "characters";
+    runs.back().base = std::make_shared<const RunConfig>(config);
     outcomes.back().result.epochs = begun ? 1 : 0;
     if (!begun) return;
     outcomes.back().result.metric = "bpc";

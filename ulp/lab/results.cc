@@ -26,7 +26,7 @@ void add_epoch(RunResult& result, const Json& line) {
   result.train_loss = loss;
   result.low_ratio +=
       (metric_number(line, "low_ratio") - result.low_ratio) / static_cast<double>(result.epochs);
-  result.peak_bytes = std::max(result.peak_bytes, line.at("peak_bytes").get<size_t>());
+  result.peak_bytes = std::max(result.peak_bytes, size_t{count_of(line, "peak_bytes")});
   result.seconds += metric_number(line, "seconds");
   if (!std::isfinite(loss) || !std::isfinite(metric_number(line, "test_loss"))) result.diverged = true;
 }
@@ -43,7 +43,7 @@ void add_line(RunResult& result, const Json& line) {
     ++result.promotions;
   } else if (event == "done") {
     result.done = true;
-    result.peak_bytes = std::max(result.peak_bytes, line.at("peak_bytes").get<size_t>());
+    result.peak_bytes = std::max(result.peak_bytes, size_t{count_of(line, "peak_bytes")});
   }
 }
 
@@ -67,10 +67,15 @@ RunResult parse_result(std::string_view text, const std::string& path) {
   for (std::string_view left = text; !left.empty(); ++count) {
     const size_t end = left.find('\n');
     if (end == left.npos) break;  // torn, or being written
-    try {
-      add_line(result, Json::parse(left.substr(0, end)));
-    } catch (const Json::exception&) {
+    const auto damaged = [&] {
       fail("metrics", "line {} of {} is none that training writes: remove the run", count, path);
+    };
+    try {
+      add_line(result, parse_json(left.substr(0, end)));
+    } catch (const Json::exception&) {
+      damaged();
+    } catch (const Error&) {
+      damaged();
     }
     left.remove_prefix(end + 1);
   }

@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <set>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "ulp/base/error.h"
 #include "ulp/run/config_toml.h"
@@ -129,6 +130,7 @@ class Expansion {
       : path_(path), base_(std::move(base)), kernels_(kernels) {}
 
   void add(const Grid& grid) {
+    const auto common = std::make_shared<const RunConfig>(common_of(grid));
     size_t count = 1;
     for (const Entry& entry : grid.entries) {
       count *= entry.values.size();
@@ -137,7 +139,7 @@ class Expansion {
     }
     std::vector<size_t> at(grid.entries.size());  // of each entry's values
     while (true) {
-      add_run(grid, at);
+      add_run(grid, at, common);
       size_t i = at.size();
       while (i > 0 && ++at[i - 1] == grid.entries[i - 1].values.size()) at[--i] = 0;
       if (i == 0) return;
@@ -147,21 +149,38 @@ class Expansion {
   std::vector<SweepRun> runs() && { return std::move(runs_); }
 
  private:
-  void add_run(const Grid& grid, const std::vector<size_t>& at) {
+  // What stands in the grid beside its axes.
+  RunConfig common_of(const Grid& grid) const {
+    RunConfig config = base_;
+    std::vector<ConfigSetting> level;
+    bool chosen = false;
+    for (const Entry& entry : grid.entries) {
+      if (!entry.axis) level.push_back(entry.values[0]);
+      chosen = chosen || (entry.axis && entry.key == "kernels");
+    }
+    apply_level(config, level);
+    if (chosen || config.kernels.empty()) config.kernels = kernels_;
+    return config;
+  }
+
+  void add_run(const Grid& grid, const std::vector<size_t>& at,
+               const std::shared_ptr<const RunConfig>& common) {
     SweepRun run;
     run.grid = grid.name;
-    run.config = base_;
+    run.base = common;
+    RunConfig config = base_;
     std::vector<ConfigSetting> level;
     for (size_t i = 0; i < at.size(); ++i) {
       const Entry& entry = grid.entries[i];
       level.push_back(entry.values[at[i]]);
       if (entry.axis) run.axes.push_back({std::string(level.back().field->name), level.back().text});
     }
-    apply_level(run.config, level);
-    if (run.config.kernels.empty()) run.config.kernels = kernels_;
+    // All that the grid says is one level: an axis of steps beside epochs is a mistake.
+    apply_level(config, level);
+    if (config.kernels.empty()) config.kernels = kernels_;
     try {
-      check(run.config);
-      find_backend(run.config.device);
+      check(config);
+      find_backend(config.device);
     } catch (const Error& error) {
       fail("sweep", "{}: grid '{}'{}: {}", path_, grid.name,
            run.axes.empty() ? "" : fmt::format(" with {}", axes_text(run.axes)), error.what());
@@ -172,19 +191,29 @@ class Expansion {
            "{}: two runs of the grid '{}' would have the folder {}: rename a file that the values name",
            path_, grid.name, run.folder);
     }
-    // The text has every field.
-    const auto [same, is_new] = by_config_.try_emplace(config_text(run.config), run.folder);
+    const auto [same, is_new] = by_config_.try_emplace(changed_text(config), runs_.size());
     run.repeats = !is_new;
-    run.folder = same->second;
+    if (run.repeats) run.folder = runs_[same->second].folder;
     runs_.push_back(std::move(run));
+  }
+
+  // Equal for equal configurations alone: every field that does not have its default.
+  static std::string changed_text(const RunConfig& config) {
+    static const RunConfig defaults;
+    std::string text;
+    for (const ConfigField& field : config_fields()) {
+      const std::string value = field.get(config);
+      if (value != field.get(defaults)) text += fmt::format("{} {} {};", field.name, value.size(), value);
+    }
+    return text;
   }
 
   const std::string& path_;
   const RunConfig base_;
   const std::string& kernels_;
   std::vector<SweepRun> runs_;
-  std::set<std::string> folders_;
-  std::map<std::string, std::string> by_config_;
+  std::unordered_set<std::string> folders_;
+  std::unordered_map<std::string, size_t> by_config_;  // the first run that has it
 };
 
 }  // namespace
@@ -223,6 +252,16 @@ std::vector<SweepRun> parse_sweep(std::string_view text, const std::string& path
 
 std::vector<SweepRun> load_sweep(const std::string& path, const std::string& kernels) {
   return parse_sweep(read_config_text(path), path, kernels);
+}
+
+RunConfig SweepRun::config() const {
+  RunConfig made = base ? *base : RunConfig{};
+  std::vector<ConfigSetting> level;
+  for (const AxisValue& axis : axes) level.push_back({&find_config_field(axis.key), axis.value, axis.key});
+  const std::string kernels = made.kernels;
+  apply_level(made, level);
+  if (made.kernels.empty()) made.kernels = kernels;
+  return made;
 }
 
 std::string axes_text(const std::vector<AxisValue>& axes) {

@@ -3,6 +3,7 @@
 // combination of an axis' values with those of the others is a run.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,14 +19,18 @@ struct AxisValue {
   bool operator==(const AxisValue&) const = default;
 };
 
+// A sweep may have a hundred thousand of them: what a grid has for all of its runs is there once.
 struct SweepRun {
   std::string grid;
   std::vector<AxisValue> axes;  // in the order of the file
   // Below the sweep's: GRID/VALUE-VALUE-..., whatever else the file holds; but one that repeats an
   // earlier run has the folder of that.
   std::string folder;
-  bool repeats = false;  // an earlier run has the same configuration
-  RunConfig config;      // out is empty
+  bool repeats = false;                        // an earlier run has the same configuration
+  std::shared_ptr<const RunConfig> base = {};  // of the grid, without its axes; none: all defaults
+
+  // Made anew by each call; out is empty.
+  RunConfig config() const;
 };
 
 // The runs in the order of the file, the last axis first. Each configuration is checked; an Error

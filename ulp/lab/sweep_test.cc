@@ -37,19 +37,19 @@ seed = [0, 7]
   for (const SweepRun& run : runs) {
     folders.push_back(run.folder);
     EXPECT_EQ(run.grid, "assign");
-    EXPECT_EQ(run.config.data, "synthetic");
-    EXPECT_EQ(run.config.epochs, 4);
-    EXPECT_EQ(run.config.width, 0.5);
-    EXPECT_EQ(run.config.out, "");
+    EXPECT_EQ(run.config().data, "synthetic");
+    EXPECT_EQ(run.config().epochs, 4);
+    EXPECT_EQ(run.config().width, 0.5);
+    EXPECT_EQ(run.config().out, "");
     EXPECT_FALSE(run.repeats);
   }
   EXPECT_EQ(folders, (std::vector<std::string>{"assign/fp32-mlp-s0", "assign/fp32-mlp-s7",
                                                "assign/fp32-lenet-s0", "assign/fp32-lenet-s7",
                                                "assign/size_0.5-mlp-s0", "assign/size_0.5-mlp-s7",
                                                "assign/size_0.5-lenet-s0", "assign/size_0.5-lenet-s7"}));
-  EXPECT_EQ(runs[5].config.policy, "size:0.5");
-  EXPECT_EQ(runs[5].config.model, "mlp");
-  EXPECT_EQ(runs[5].config.seed, 7u);
+  EXPECT_EQ(runs[5].config().policy, "size:0.5");
+  EXPECT_EQ(runs[5].config().model, "mlp");
+  EXPECT_EQ(runs[5].config().seed, 7u);
   EXPECT_EQ(runs[5].axes, (std::vector<AxisValue>{{"policy", "size:0.5"}, {"model", "mlp"}, {"seed", "7"}}));
   EXPECT_EQ(axes_text(runs[5].axes), "policy size:0.5, model mlp, seed 7");
 }
@@ -67,7 +67,7 @@ workspace = ["64MB"]
 )");
   ASSERT_EQ(runs.size(), 5u);
   EXPECT_EQ(runs[0].folder, "one/run");
-  EXPECT_EQ(runs[0].config, RunConfig());
+  EXPECT_EQ(runs[0].config(), RunConfig());
   EXPECT_EQ(runs[1].folder, "two/promote_0.1-nesterov_true-workspace_64MB");
   EXPECT_EQ(runs[4].folder, "two/promote_off-nesterov_false-workspace_64MB");
 }
@@ -101,17 +101,17 @@ steps = [5, 1e1]
 policy = "fp32"
 )");
   ASSERT_EQ(runs.size(), 2u);
-  EXPECT_EQ(runs[1].config.epochs, 0);
-  EXPECT_EQ(runs[1].config.steps, 10);
+  EXPECT_EQ(runs[1].config().epochs, 0);
+  EXPECT_EQ(runs[1].config().steps, 10);
   EXPECT_EQ(runs[1].folder, "a/steps_10");
-  EXPECT_EQ(runs[1].config.policy, "fp32");
+  EXPECT_EQ(runs[1].config().policy, "fp32");
 }
 
 TEST(Sweep, KernelsOfTheEnvironmentBelongToTheRuns) {
   const std::string text = "[[grid]]\nname = \"a\"\nkernels = [\"\", \"relu=reference\"]\n";
   const auto runs = parse_sweep(text, "s.toml", "conv2d=reference");
-  EXPECT_EQ(runs[0].config.kernels, "conv2d=reference");
-  EXPECT_EQ(runs[1].config.kernels, "relu=reference");
+  EXPECT_EQ(runs[0].config().kernels, "conv2d=reference");
+  EXPECT_EQ(runs[1].config().kernels, "relu=reference");
 }
 
 TEST(Sweep, WhatIsWrongIsNamed) {

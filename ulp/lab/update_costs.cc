@@ -56,8 +56,9 @@ bool read_update_run(const RunConfig& config, std::string_view metrics, const st
   for (size_t line = 1; !metrics.empty(); ++line) {
     const size_t end = metrics.find('\n');
     if (end == metrics.npos) break;  // being written
+    const auto damaged = [&] { fail("lab", "line {} of {} is none that training writes", line, path); };
     try {
-      const Json entry = Json::parse(metrics.substr(0, end));
+      const Json entry = parse_json(metrics.substr(0, end));
       const std::string event = entry.at("event").get<std::string>();
       if (event == "step") {
         sum += entry.at("cancelled").get<double>();
@@ -73,7 +74,9 @@ bool read_update_run(const RunConfig& config, std::string_view metrics, const st
       }
       done = done || event == "done";
     } catch (const Json::exception&) {
-      fail("lab", "line {} of {} is none that training writes", line, path);
+      damaged();
+    } catch (const Error&) {
+      damaged();
     }
     metrics.remove_prefix(end + 1);
   }

@@ -14,12 +14,10 @@
 namespace ulp {
 namespace {
 
-using json = nlohmann::ordered_json;
-
 class ListedPolicy : public Policy {
  public:
   ListedPolicy(const std::string& path, const PolicyOptions& options) : path_(path), options_(options) {
-    const json file = read_json_file("assignment file", path);
+    const Json file = read_json_file("assignment file", path);
     if (!file.is_object() || !file.contains("tensors") || !file["tensors"].is_object()) {
       fail("precision",
            "assignment file '{}' must be an object with \"tensors\": {{name: format, ...}}, as ulp plan "
@@ -66,7 +64,7 @@ class ListedPolicy : public Policy {
   }
 
  private:
-  std::map<std::string, Storage> formats(const json& object) const {
+  std::map<std::string, Storage> formats(const Json& object) const {
     if (!object.is_object()) {
       fail("precision", "assignment file '{}': \"high\" must be an object like \"tensors\"", path_);
     }

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "ulp/base/error.h"
+#include "ulp/base/json.h"
 #include "ulp/graph/ops.h"
 #include "ulp/precision/policy.h"
 
@@ -146,8 +147,14 @@ TEST_F(Listed, BadFilesAreRefused) {
             ": the format of \"a\" must be a string, such as \"bf16\"");
   EXPECT_NE(complaint("{\"model\": [1], \"tensors\": {\"a\\nb\": \"bf16\"}}").find("(of an unknown model)"),
             std::string::npos);
-  // Deep nesting is no reason to fall over.
-  EXPECT_NE(complaint(std::string(100000, '[')).find("is no JSON"), std::string::npos);
+  // Deep nesting is no reason to fall over, closed or not.
+  EXPECT_EQ(complaint(std::string(100000, '[')), " is nested more than 32 deep");
+  EXPECT_EQ(complaint("{\"tensors\": {\"a\": " + std::string(80000, '[') + std::string(80000, ']') + "}}"),
+            " is nested more than 32 deep");
+  EXPECT_EQ(complaint("{\"tensors\": {\"a\": \"bf16\"}, \"width\": 1e999}"),
+            " has a number that is too large: the one that ends at byte 41");
+  EXPECT_EQ(complaint("{\"tensors\": {}}" + std::string(kJsonBytes, ' ')),
+            " has 16777231 bytes: at most 16777216 are read");
 }
 
 TEST_F(Listed, FilesThatCannotBeReadAreRefused) {

@@ -177,6 +177,11 @@ TEST_F(File, BadFilesAreRefused) {
     expect_bad(fmt::format(R"({{"groups": [{{"id": 0, "error": {}}}]}})", error),
                "must be a number from 0 on");
   }
+  expect_bad(fmt::format(R"({{"groups": [{{"id": 0, "error": {}{}}}]}})", std::string(80000, '['),
+                         std::string(80000, ']')),
+             "is nested more than 32 deep");
+  expect_bad(R"({"groups": [{"id": 0, "error": 1e999}]})", "has a number that is too large");
+  expect_bad(fmt::format(R"({{"groups": [{{"id": 0, "error": "{}"}}]}})", std::string(80000, 'x')), "xxx...");
   expect_bad(R"({"groups": [{"id": 0, "id": 0, "error": 1}]})", "has \"id\" twice");
   expect_bad(R"({"model": "lenet", "width": 2, "groups": [{"id": 0, "error": 1}]})",
              "(model \"lenet\", width 2) has 1 groups, this model has 4");

@@ -5,23 +5,22 @@
 
 #include "ulp/base/error.h"
 #include "ulp/base/file.h"
+#include "ulp/base/text.h"
 #include "ulp/precision/json_file.h"
 
 namespace ulp {
 namespace {
 
-using json = nlohmann::ordered_json;
-
 constexpr std::string_view kWhat = "sensitivity file";
 
-double error_of(const std::string& path, size_t group, const json& value) {
+double error_of(const std::string& path, size_t group, const Json& value) {
   if (value.is_string() && value.get_ref<const std::string&>() == "inf") {
     return std::numeric_limits<double>::infinity();
   }
   const double error = value.is_number() ? value.get<double>() : -1;
   if (!(error >= 0)) {
     fail("precision", "{} '{}', group {}: the error must be a number from 0 on, or \"inf\"; got {}", kWhat,
-         path, group, value.dump());
+         path, group, shown_text(value.dump()));
   }
   return error;
 }
@@ -35,12 +34,12 @@ std::string sensitivity_file(std::string_view policy) {
 }
 
 void save_sensitivities(const std::string& path, const Sensitivities& sensitivities) {
-  json file = json::object();
-  for (const auto& [name, value] : sensitivities.network) file[name] = json::parse(value);
+  Json file = Json::object();
+  for (const auto& [name, value] : sensitivities.network) file[name] = parse_json(value);
   file["candidates"] = sensitivities.candidates;
-  file["groups"] = json::array();
+  file["groups"] = Json::array();
   for (size_t i = 0; i < sensitivities.errors.size(); ++i) {
-    json group = {{"id", i}, {"elements", sensitivities.elements[i]}};
+    Json group = {{"id", i}, {"elements", sensitivities.elements[i]}};
     // JSON has no infinity.
     if (std::isfinite(sensitivities.errors[i])) {
       group["error"] = sensitivities.errors[i];
@@ -54,7 +53,7 @@ void save_sensitivities(const std::string& path, const Sensitivities& sensitivit
 }
 
 Sensitivities load_sensitivities(const std::string& path) {
-  const json file = read_json_file(kWhat, path);
+  const Json file = read_json_file(kWhat, path);
   const bool shaped = file.is_object() && file.contains("groups") && file["groups"].is_array();
   if (!shaped) {
     fail("precision",
@@ -66,9 +65,9 @@ Sensitivities load_sensitivities(const std::string& path) {
   made.network = network_of(file);
   if (file.contains("candidates") && file["candidates"].is_string())
     made.candidates = file["candidates"].get<std::string>();
-  for (const json& group : file["groups"]) {
+  for (const Json& group : file["groups"]) {
     const size_t number = made.errors.size();
-    if (!group.is_object() || !group.contains("id") || group["id"] != json(number)) {
+    if (!group.is_object() || !group.contains("id") || group["id"] != Json(number)) {
       fail("precision",
            "{} '{}': group {} must be an object whose \"id\" is {}: groups stand in the order of their "
            "numbers",

@@ -14,7 +14,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <nlohmann/json.hpp>
+#include <new>
 #include <optional>
 #include <stdexcept>
 #include <string_view>
@@ -22,13 +22,13 @@
 
 #include "ulp/base/error.h"
 #include "ulp/base/file.h"
+#include "ulp/base/json.h"
 #include "ulp/numeric/storage.h"
 
 namespace ulp {
 namespace {
 
 namespace fs = std::filesystem;
-using HeaderJson = nlohmann::ordered_json;
 
 static_assert(std::endian::native == std::endian::little, "records are copied as they stand in memory");
 
@@ -50,10 +50,10 @@ uint8_t happened(const TensorRange& range) {
 }
 
 std::string header_line(const RangedModel& model, std::span<const RangedTensor> tensors) {
-  HeaderJson json = {
+  Json json = {
       {"ulp_ranges", 1},
       {"model", {{"input", model.input}, {"classes", model.classes}}},
-      {"tensors", HeaderJson::array()},
+      {"tensors", Json::array()},
   };
   for (const RangedTensor& tensor : tensors) {
     json["tensors"].push_back({{"name", tensor.name},
@@ -74,21 +74,20 @@ std::optional<Kind> counted_kind(std::string_view name) {
 
 // Throws one of several exceptions unless it is such a line.
 RangeHistory parsed_header(std::string_view line) {
-  const HeaderJson json = HeaderJson::parse(line.begin(), line.end());
+  const Json json = parse_json(line);
   RangeHistory history;
-  const HeaderJson& model = json.at("model");
+  const Json& model = json.at("model");
   history.model.input = model.at("input").get<std::string>();
   if (history.model.input.empty()) fail("ranges", "there is no input");
-  history.model.classes = model.at("classes").get<int64_t>();
+  history.model.classes = static_cast<int64_t>(count_of(model, "classes"));
   if (history.model.classes < 1) fail("ranges", "there are no classes");
-  for (const HeaderJson& entry : json.at("tensors")) {
+  for (const Json& entry : json.at("tensors")) {
     RangedTensor tensor;
     tensor.name = entry.at("name").get<std::string>();
     const std::optional<Kind> kind = counted_kind(entry.at("kind").get<std::string>());
     if (tensor.name.empty() || !kind) fail("ranges", "a tensor lacks its name or kind");
     tensor.kind = *kind;
-    if (!entry.at("elements").is_number_unsigned()) fail("ranges", "{} has no elements", tensor.name);
-    tensor.elements = entry.at("elements").get<uint64_t>();
+    tensor.elements = count_of(entry, "elements");
     tensor.format = entry.at("format").get<std::string>();
     tensor.high = entry.at("high").get<std::string>();
     parse_storage(tensor.format);
@@ -165,6 +164,8 @@ RangeHistory parse_history(std::string_view text, const std::string& path, uint6
   RangeHistory history;
   try {
     history = parsed_header(header);
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (const std::exception&) {
     fail("ranges", "the first line of {} is damaged: remove the file", path);
   }

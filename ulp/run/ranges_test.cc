@@ -188,6 +188,8 @@ TEST_F(Ranges, RefusesADamagedFirstLine) {
                                                                   {"\"1x32x24\"", "7"},
                                                                   {"\"classes\":7", "\"classes\":-7"},
                                                                   {"\"classes\":7", "\"classes\":\"7\""},
+                                                                  {"\"classes\":7", "\"classes\":1e300"},
+                                                                  {"\"classes\":7", "\"classes\":1e999"},
                                                                   {"activation", "kept"},
                                                                   {"fp(4,3,4)", "fp(4,3"},
                                                                   {"\"elements\":72", "\"elements\":-72"},

@@ -27,7 +27,7 @@ void check_sensitivity_file(const NetworkId& id, const std::string& policy) {
     const auto same =
         std::find_if(here.begin(), here.end(), [&](const auto& item) { return item.first == name; });
     // 1 and 1.0 are one width.
-    if (same == here.end() || Json::parse(same->second) == Json::parse(value)) continue;
+    if (same == here.end() || parse_json(same->second) == parse_json(value)) continue;
     fail("precision", "sensitivity file '{}' is of {} {}, this is of {} {}", file, name, value, name,
          same->second);
   }
