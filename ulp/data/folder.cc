@@ -16,7 +16,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kAtOnce = 1024;  // pictures decoded side by side before they are appended in their order
+// Pictures decoded side by side before they are appended in their order: so many, or so many bytes.
+constexpr size_t kAtOnce = 1024;
+constexpr size_t kBytesAtOnce = size_t{256} << 20;
 constexpr int64_t kMostSide = 4096;
 
 std::vector<std::string> names_in(const std::string& folder) {
@@ -58,14 +60,15 @@ class PartReader {
 
     std::vector<Picture> pictures;
     std::vector<std::exception_ptr> errors;  // thrown in the order of the files, whichever thread was first
-    for (size_t begin = 0; begin < files.size(); begin += kAtOnce) {
-      pictures.assign(std::min(kAtOnce, files.size() - begin), {});
+    for (size_t begin = 0; begin < files.size(); begin += pictures.size()) {
+      pictures.assign(std::min(at_once(), files.size() - begin), {});
       errors.assign(pictures.size(), {});
       parallel_for(pictures.size(), 1, [&](size_t first, size_t last) {
         for (size_t i = first; i < last; ++i) {
           try {
             pictures[i] = read_picture(files[begin + i]);
             if (scale_) pictures[i] = scaled(pictures[i], set_.height, set_.width);
+            if (!fits(pictures[i])) pictures[i].bytes = {};  // refused below, in its turn
           } catch (...) {
             errors[i] = std::current_exception();
           }
@@ -79,12 +82,22 @@ class PartReader {
   }
 
  private:
+  // The first picture alone, where it decides the size.
+  size_t at_once() const {
+    if (set_.height == 0) return 1;
+    const auto threads = static_cast<size_t>(thread_count());
+    return std::clamp(kBytesAtOnce / (set_.height * set_.width * 3), std::min(threads, kAtOnce), kAtOnce);
+  }
+  bool fits(const Picture& picture) const {
+    return set_.height == 0 || (picture.height == set_.height && picture.width == set_.width);
+  }
+
   void append(const std::string& file, const Picture& picture, int32_t label) {
     if (set_.height == 0) {
       set_.height = picture.height;
       set_.width = picture.width;
     }
-    if (picture.height != set_.height || picture.width != set_.width) {
+    if (!fits(picture)) {
       fail("folder", "{} is {}x{}, those before it are {}x{}: make all alike, or ask for one size", file,
            picture.height, picture.width, set_.height, set_.width);
     }

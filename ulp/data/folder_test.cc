@@ -1,7 +1,10 @@
 // Pictures by class, through PNG and JPEG files written here, whole and damaged.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include <cstdio>
@@ -171,9 +174,9 @@ TEST_F(Image, ReadsFilesAsTheyAre) {
   EXPECT_EQ(::gzclose(packed), Z_OK);
   EXPECT_EQ(complaint_of([&] { read_picture(path_); }, path_), "[image] F is neither a PNG nor a JPEG file");
   put(path_, file);
-  std::filesystem::resize_file(path_, (size_t{1} << 30) + 1);  // a hole: refused before it is read
+  std::filesystem::resize_file(path_, (size_t{1} << 28) + 1);  // a hole: refused before it is read
   EXPECT_EQ(complaint_of([&] { read_picture(path_); }, path_),
-            "[image] F has 1073741825 bytes: at most 1073741824 are read");
+            "[image] F has 268435457 bytes: at most 268435456 are read");
   std::filesystem::remove(path_);
   ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
   EXPECT_EQ(complaint_of([&] { read_picture(path_); }, path_),
@@ -223,7 +226,56 @@ TEST_F(Image, RefusesWhatIsNoPicture) {
   std::string large = png(1, 1, kGrey, {0});
   large.replace(8, 25,
                 chunk("IHDR", big_endian(900000) + big_endian(900000) + std::string("\x08\0\0\0\0", 5)));
-  EXPECT_EQ(said(large), "[image] F claims 900000x900000 pixels: at most 2^26 in all");
+  EXPECT_EQ(said(large),
+            "[image] F claims 900000x900000 pixels, 810000000000 bytes: at most 268435456 are decoded");
+}
+
+// A PNG file of another size than its pixels have.
+std::string claims(uint32_t height, uint32_t width, Colour colour, char depth) {
+  std::string file = png(1, 1, kGrey, {0});
+  return file.replace(
+      8, 25, chunk("IHDR", big_endian(width) + big_endian(height) + std::string{depth, colour, 0, 0, 0}));
+}
+
+TEST_F(Image, MemoryIsBoundByBytes) {
+  // Samples of 16 bits, an alpha channel and colours of a palette count.
+  EXPECT_EQ(said(claims(8192, 8192, kRgba, 16)),
+            "[image] F claims 8192x8192 pixels, 536870912 bytes: at most 268435456 are decoded");
+  const std::string palette = chunk("PLTE", "123");
+  EXPECT_EQ(said(claims(1 << 13, (1 << 13) + 1, kPalette, 1).insert(33, palette)),
+            "[image] F claims 8192x8193 pixels, 268468224 bytes: at most 268435456 are decoded");
+  // Nothing is taken for what so few bytes cannot hold.
+  EXPECT_EQ(said(claims(4096, 4096, kRgba, 16)),
+            "[image] F is a damaged PNG file: its 67 bytes cannot hold the 4096x4096 pixels that it claims");
+  // What packs best is read.
+  EXPECT_EQ(read(png(1 << 12, 1 << 12, kGrey, Bytes(1 << 24))).bytes, Bytes(1 << 24));
+}
+
+TEST_F(Image, WhatIsNoPixelIsNotUnpacked) {
+  const std::string text(7900000, ' ');
+  std::string packed(::compressBound(text.size()), '\0');
+  uLongf size = packed.size();
+  ASSERT_EQ(::compress(reinterpret_cast<Bytef*>(packed.data()), &size,
+                       reinterpret_cast<const Bytef*>(text.data()), text.size()),
+            Z_OK);
+  packed.resize(size);
+  std::string chunks;
+  for (int i = 0; i < 20; ++i) chunks += chunk("zTXt", std::to_string(i) + std::string(2, '\0') + packed);
+  put(path_, png(1, 1, kGrey, {7}, 8, chunks));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto most = [] {
+      rusage usage{};
+      ::getrusage(RUSAGE_SELF, &usage);
+      return usage.ru_maxrss;  // in KB
+    };
+    const auto before = most();
+    const bool right = read_picture(path_).bytes == Bytes{7};
+    ::_exit(!right ? 1 : most() - before > 32 << 10 ? 2 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 // Whatever is done to a file, it is read or refused with an Error; anything else ends the test.

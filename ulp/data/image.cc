@@ -18,8 +18,7 @@
 namespace ulp {
 namespace {
 
-constexpr uint64_t kMostPixels = uint64_t{1} << 26;
-constexpr size_t kMostBytes = size_t{1} << 30;  // of a file
+constexpr size_t kMostBytes = size_t{1} << 28;  // of a file, and of its pixels while they are decoded
 
 // Both libraries report by a call that must not return. Exceptions may not cross C, so the call writes a
 // message and jumps back; between the jump's two ends stand no objects with destructors.
@@ -33,11 +32,18 @@ struct Header {
   uint32_t height = 0, width = 0, channels = 0;
   uint32_t sample_bytes = 1;  // 2 before 16 bits are scaled to 8
   bool palette = false;       // samples are places in the palette
+  uint64_t packed_row = 0;    // bytes of a row as the file packs them
+
+  // Places in the palette lie beside their colours.
+  uint64_t bytes() const {
+    return uint64_t{height} * width * (palette ? 1 + 3 : uint64_t{channels} * sample_bytes);
+  }
 };
 
 void check_size(const std::string& path, const Header& header) {
-  if (uint64_t{header.height} * header.width > kMostPixels) {
-    fail("image", "{} claims {}x{} pixels: at most 2^26 in all", path, header.height, header.width);
+  if (header.bytes() > kMostBytes) {
+    fail("image", "{} claims {}x{} pixels, {} bytes: at most {} are decoded", path, header.height,
+         header.width, header.bytes(), kMostBytes);
   }
 }
 
@@ -84,6 +90,9 @@ class PngDecoder {
     png_set_read_fn(png_, &source_, png_read);
     // Of critical chunks and of ancillary ones: transparency is ancillary, and damaged it would be left out.
     png_set_crc_action(png_, PNG_CRC_DEFAULT, PNG_CRC_ERROR_QUIT);
+    // Text, profiles and the like, known or not: a few bytes of them may unpack to megabytes. Transparency is
+    // not among them.
+    png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
   }
   PngDecoder(const PngDecoder&) = delete;
   PngDecoder& operator=(const PngDecoder&) = delete;
@@ -94,6 +103,7 @@ class PngDecoder {
   bool header(Header& header) {
     if (setjmp(png_jmpbuf(png_))) return false;
     png_read_info(png_, info_);
+    const uint64_t packed_row = png_get_rowbytes(png_, info_);
     const bool palette = png_get_color_type(png_, info_) == PNG_COLOR_TYPE_PALETTE;
     if (palette) {
       png_set_packing(png_);  // a byte a pixel
@@ -102,8 +112,12 @@ class PngDecoder {
     }
     png_set_interlace_handling(png_);
     png_read_update_info(png_, info_);
-    header = {png_get_image_height(png_, info_), png_get_image_width(png_, info_),
-              png_get_channels(png_, info_), png_get_bit_depth(png_, info_) / 8u, palette};
+    header = {png_get_image_height(png_, info_),
+              png_get_image_width(png_, info_),
+              png_get_channels(png_, info_),
+              png_get_bit_depth(png_, info_) / 8u,
+              palette,
+              packed_row};
     return true;
   }
 
@@ -161,14 +175,14 @@ Picture with_colours(const std::string& path, const Picture& from, const PngDeco
   return to;
 }
 
-// Drops an alpha channel, the last of 2 or 4, and scales 16 bits to 8, rounded to nearest.
-Picture plain_colours(const std::string& path, const Picture& from, size_t sample_bytes) {
-  const bool alpha = from.channels % 2 == 0;
-  const size_t colours = from.channels - (alpha ? 1 : 0), pixels = from.height * from.width;
+// Drops an alpha channel, the last of 2 or 4, and scales 16 bits to 8, rounded to nearest. In place, since what
+// comes out is never longer.
+void make_plain(const std::string& path, Picture& picture, size_t sample_bytes) {
+  const bool alpha = picture.channels % 2 == 0;
+  const size_t colours = picture.channels - (alpha ? 1 : 0), pixels = picture.height * picture.width;
   const uint32_t most = sample_bytes == 2 ? 0xffff : 0xff;
-  Picture to{from.height, from.width, colours, {}};
-  to.bytes.reserve(pixels * colours);
-  const uint8_t* sample = from.bytes.data();
+  const uint8_t* sample = picture.bytes.data();
+  uint8_t* to = picture.bytes.data();
   const auto next = [&] {
     uint32_t value = *sample++;
     if (sample_bytes == 2) value = value << 8 | *sample++;
@@ -177,11 +191,13 @@ Picture plain_colours(const std::string& path, const Picture& from, size_t sampl
   for (size_t i = 0; i < pixels; ++i) {
     for (size_t c = 0; c < colours; ++c) {
       const uint32_t value = next();
-      to.bytes.push_back(static_cast<uint8_t>(sample_bytes == 2 ? (value + 128) / 257 : value));
+      *to++ = static_cast<uint8_t>(sample_bytes == 2 ? (value + 128) / 257 : value);
     }
-    if (alpha && next() != most) fail_transparent(path, from, i);
+    if (alpha && next() != most) fail_transparent(path, picture, i);
   }
-  return to;
+  picture.channels = colours;
+  picture.bytes.resize(pixels * colours);
+  picture.bytes.shrink_to_fit();
 }
 
 Picture read_png(const std::string& path, std::span<const uint8_t> bytes) {
@@ -191,10 +207,17 @@ Picture read_png(const std::string& path, std::span<const uint8_t> bytes) {
   const auto damaged = [&] { fail("image", "{} is a damaged PNG file: {}", path, decoder.report()); };
   if (!decoder.header(header)) damaged();
   check_size(path, header);
+  // Deflate packs 258 bytes into two bits at best; each row has a byte for its filter.
+  constexpr uint64_t kBestPacking = 1032;
+  if (header.height * (1 + header.packed_row) > kBestPacking * bytes.size()) {
+    fail("image", "{} is a damaged PNG file: its {} bytes cannot hold the {}x{} pixels that it claims", path,
+         bytes.size(), header.height, header.width);
+  }
   if (!decode(decoder, header, picture)) damaged();
   if (header.palette) return with_colours(path, picture, decoder);
   const bool plain = picture.channels % 2 == 1 && header.sample_bytes == 1;
-  return plain ? picture : plain_colours(path, picture, header.sample_bytes);
+  if (!plain) make_plain(path, picture, header.sample_bytes);
+  return picture;
 }
 
 // JPEG
@@ -235,6 +258,8 @@ class JpegDecoder {
   bool header(std::span<const uint8_t> bytes, Header& header) {
     if (setjmp(errors_.jump)) return false;
     jpeg_create_decompress(&jpeg_);
+    // Beside the pixels: of a progressive file libjpeg keeps two bytes for each of them.
+    jpeg_.mem->max_memory_to_use = 2 * kMostBytes + (16 << 20);
     jpeg_mem_src(&jpeg_, bytes.data(), bytes.size());
     jpeg_read_header(&jpeg_, TRUE);
     header.height = jpeg_.image_height;

@@ -17,7 +17,9 @@ struct Picture {
 // The bytes as the file has them: no gamma, no colour profile, no rotation by EXIF. PNG: grey of fewer than 8
 // bits is spread to 8, 16 bits are scaled to 8, palettes become RGB; an alpha channel is dropped if it is
 // fully opaque everywhere. JPEG: grey or colour. Transparent pixels, CMYK, damage, a file cut short or packed
-// by gzip, more than 2^30 bytes and more than 2^26 pixels throw an Error that names the file.
+// by gzip, a file of more than 2^28 bytes and pixels that take more than 2^28 to decode throw an Error that
+// names the file. What is no part of the pixels (text, a colour profile) is passed over and never unpacked, and
+// no memory is taken for more pixels than the bytes of a PNG file can hold.
 Picture read_picture(const std::string& path);
 
 // The largest window of the new shape in the middle of the picture, scaled: each new pixel is the mean, by
