@@ -27,6 +27,11 @@ int64_t BatchSlices::slices_within(size_t room) const {
   return static_cast<int64_t>(std::max<size_t>((all + room - 1) / room, 1));
 }
 
+int64_t BatchSlices::slices_of_at_most(int64_t most) const {
+  const int64_t whole = units <= most ? units : std::max(most / quantum * quantum, quantum);
+  return (units + whole - 1) / whole;
+}
+
 int64_t BatchSlices::more_slices(int64_t slices) const {
   const int64_t before = even_step(slices);
   while (slices < units && even_step(slices) >= before) ++slices;

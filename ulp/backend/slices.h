@@ -24,6 +24,8 @@ struct BatchSlices {
   // All bytes divided by `room`, rounded up: with fewer slices none would fit. A slice has whole
   // units and quanta, so one of that many may still take more. A room of 0 counts as 1.
   int64_t slices_within(size_t room) const;
+  // The fewest slices of at most `most` units each, or of a quantum where that is more.
+  int64_t slices_of_at_most(int64_t most) const;
   // The next number of slices whose even_step is smaller; `units` if there is none.
   int64_t more_slices(int64_t slices) const;
   // The largest slice of whole quanta that takes at most `room` bytes; at least a quantum, at most all.

@@ -45,6 +45,24 @@ TEST(BatchSlices, TooLittleRoomGivesTheSmallestSlice) {
   EXPECT_EQ(batch.least(), 8);
 }
 
+TEST(BatchSlices, SlicesOfAtMostSoManyUnits) {
+  const BatchSlices batch{.units = 100, .quantum = 8};
+  for (const int64_t most : {1, 7, 8, 9, 31, 32, 33, 50, 96, 99, 100, 101}) {
+    const int64_t slices = batch.slices_of_at_most(most);
+    EXPECT_LE(batch.step(slices), std::max<int64_t>(most, 8)) << most;
+    if (slices > 1) {
+      EXPECT_GT(batch.step(slices - 1), most) << most;
+    }
+  }
+  EXPECT_EQ(batch.slices_of_at_most(100), 1);
+  EXPECT_EQ(batch.slices_of_at_most(99), 2);
+  // Counts of 32 bits would have lost these.
+  const BatchSlices large{.units = int64_t{1} << 40, .quantum = 3};
+  const int64_t slices = large.slices_of_at_most((int64_t{1} << 31) - 1);
+  EXPECT_LT(large.step(slices), int64_t{1} << 31);
+  EXPECT_EQ(slices, 513);
+}
+
 TEST(BatchSlices, ABatchOfOneIsNeverCut) {
   const BatchSlices batch{.units = 1, .quantum = 8, .unit_bytes = 1000};
   EXPECT_EQ(batch.least(), 1);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "ulp/backend/cpu/onednn.h"
 #include "ulp/backend/slices.h"
@@ -259,7 +260,14 @@ bool ProductTask::choose(bool plain) {
   try {
     // Each slice costs another pass over the weights.
     const size_t weights = product_.summed() || product_.weight ? product_.plain.get_size() : 0;
-    const int64_t fewest = slices_.slices_within(std::max(kNear, 2 * weights));
+    const int64_t fewest = std::max(slices_.slices_within(std::max(kNear, 2 * weights)),
+                                    slices_.slices_of_at_most(product_.most_units()));
+    if (slices_.step(fewest) > product_.most_units()) {
+      fail("onednn",
+           "{} examples, the least that can be decoded at once, have more than 2^31 - 1 elements: "
+           "store them in another format",
+           slices_.step(fewest));
+    }
     for (int64_t slices = fewest;; slices *= 2) {
       const int64_t step = slices_.step(slices);
       if (try_step(step)) {
@@ -372,13 +380,23 @@ Desc dense(const dnnl::memory::dims& dims, const dnnl::memory::dims& strides) {
   return {dims, dnnl::memory::data_type::f32, strides};
 }
 
+int64_t OnednnProduct::most_units() const {
+  constexpr size_t kMost = std::numeric_limits<int32_t>::max();
+  if ((weight || summed()) && plain.get_size() / sizeof(float) > kMost) return 0;
+  size_t unit = std::max<size_t>(out.unit, 1);
+  for (const Sliced& operand : in) unit = std::max(unit, operand.unit);
+  return static_cast<int64_t>(kMost / unit);
+}
+
 std::string why_not(const Problem& problem, const std::function<OnednnProduct(const Problem&)>& describe) {
   if (!problem.inlined.empty() || problem.roots.size() != 1)
     return "it runs one node and computes nothing inside";
   if (problem.plan.options.accumulator) return "it accumulates in fp32";
   try {
     const OnednnProduct product = describe(problem);
-    product.offer(product.units, nullptr);
+    const int64_t most = product.most_units();
+    if (most == 0) return "an operand has more than 2^31 - 1 elements for one example";
+    product.offer(std::min(product.units, most), nullptr);
   } catch (const dnnl::error& error) {
     return fmt::format("oneDNN has no primitive for it: {}", error.what());
   }

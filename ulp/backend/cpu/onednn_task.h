@@ -56,6 +56,9 @@ struct OnednnProduct {
   std::function<Offer(int64_t units, const Desc* layout)> offer;
 
   bool summed() const { return out.unit == 0; }
+  // Units of a slice whose operands oneDNN can count: it does so in 32 bits here and there, and a
+  // primitive for more divides by zero while it is made. 0 where not even one unit will do.
+  int64_t most_units() const;
 };
 
 // Why oneDNN cannot do it, or "".

@@ -214,6 +214,30 @@ TEST(Onednn, AddsToASum) {
   }
 }
 
+// The parts of a step of so many images, which no memory holds: they are planned like others. In
+// one primitive oneDNN would divide by zero.
+TEST(Onednn, PlansWhatItCannotCountInSlices) {
+  const ConvShape many{int64_t{1} << 27, 16, 32, 32, 16, 3, 3, 1, 1, 1, false};
+  const ConvShape large{1, 16, 1 << 14, 1 << 14, 16, 3, 3, 1, 1, 1, false};
+  for (const Part part : {Part::forward, Part::grad_input, Part::grad_weight}) {
+    for (const char* format : {"fp32", "fp(4,3,4)"}) {
+      const Case c = conv_case(many, part);
+      const std::vector<TensorFormat> formats = formats_of(c, {format, format}, false);
+      const PlanContext plan{c.graph, formats, Round::nearest_even, Overflow::saturate, kNoLimit};
+      const Problem problem{plan, {}, {c.node}, {}};
+      const KernelDef* kernel = find_kernel(onednn_kernels(), c.graph[c.node].op->name, "onednn");
+      EXPECT_EQ(kernel->why_not(problem), "");
+      EXPECT_GT(kernel->make(problem)->workspace(), 0u);
+
+      const Case one = conv_case(large, part);
+      const std::vector<TensorFormat> same = formats_of(one, {format, format}, false);
+      const PlanContext other{one.graph, same, Round::nearest_even, Overflow::saturate, kNoLimit};
+      EXPECT_EQ(kernel->why_not({other, {}, {one.node}, {}}),
+                "an operand has more than 2^31 - 1 elements for one example");
+    }
+  }
+}
+
 TEST(Onednn, KeepsItsWorkspaceSmall) {
   const ConvShape shape{64, 16, 16, 16, 16, 3, 3, 1, 1, 1, false};
   for (const Part part : {Part::forward, Part::grad_input, Part::grad_weight}) {

@@ -185,28 +185,31 @@ void gather_windows(const StoredView& view, const ConvExtents32& window, uint64_
                                                  : gather_taps<Codes::any>;
   const uint32_t groups = padded / kGroup;
   const uint64_t per_image = uint64_t{window.out_h} * window.out_w * groups;
-  // Threads count in 32 bits.
-  const uint64_t most = (uint64_t{1} << 31) / per_image > 0 ? (uint64_t{1} << 31) / per_image : 1;
   auto* bytes = static_cast<uint8_t*>(out);
-  for (uint64_t done = 0; done < images; done += most) {
-    const uint64_t now = images - done < most ? images - done : most;
-    const auto total = static_cast<uint32_t>(now * per_image);
-    launch(kernel, {blocks_for(total), kThreads}, stream, view, window, first_image + done, groups, total,
-           target, target_codec(target), bytes + done * per_image * kGroup * target_bytes(target));
-  }
+  in_slices_of_images(images, per_image, [&](uint64_t first, uint64_t count) {
+    const auto total = static_cast<uint32_t>(count * per_image);
+    launch(kernel, {blocks_for(total), kThreads}, stream, view, window, first_image + first, groups, total,
+           target, target_codec(target), bytes + first * per_image * kGroup * target_bytes(target));
+  });
 }
 
 void gather_codes(const uint8_t* codes, uint32_t bytes, const ConvExtents32& window, uint64_t images,
                   uint32_t padded, void* out, Stream stream) {
   const uint32_t pieces = padded * bytes / 16;
-  const auto total = static_cast<uint32_t>(images * window.out_h * window.out_w * pieces);
-  const Grid grid{blocks_for(total), kThreads};
-  if (bytes == 1) {
-    launch(gather_pieces<uint8_t>, grid, stream, codes, window, pieces, total, static_cast<uint4*>(out));
-  } else {
-    launch(gather_pieces<uint16_t>, grid, stream, reinterpret_cast<const uint16_t*>(codes), window, pieces,
-           total, static_cast<uint4*>(out));
-  }
+  const uint64_t per_image = uint64_t{window.out_h} * window.out_w * pieces;
+  const uint64_t image_codes = uint64_t{window.h} * window.w * window.c;
+  in_slices_of_images(images, per_image, [&](uint64_t first, uint64_t count) {
+    const auto total = static_cast<uint32_t>(count * per_image);
+    const Grid grid{blocks_for(total), kThreads};
+    const uint8_t* from = codes + first * image_codes * bytes;
+    uint4* to = static_cast<uint4*>(out) + first * per_image;
+    if (bytes == 1) {
+      launch(gather_pieces<uint8_t>, grid, stream, from, window, pieces, total, to);
+    } else {
+      launch(gather_pieces<uint16_t>, grid, stream, reinterpret_cast<const uint16_t*>(from), window, pieces,
+             total, to);
+    }
+  });
 }
 
 void recode(const WriteView& view, Stream stream) {

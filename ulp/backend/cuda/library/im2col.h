@@ -12,6 +12,18 @@
 
 namespace ulp::cuda {
 
+// Threads of a launch are numbered in 32 bits. Cuts a batch into launches of whole images, with at
+// most 2^31 numbers where an image has no more, and calls `launch` with the first image of each and
+// how many it has.
+template <typename Launch>
+void in_slices_of_images(uint64_t images, uint64_t numbers_per_image, const Launch& launch) {
+  constexpr uint64_t kMost = uint64_t{1} << 31;
+  const uint64_t most = numbers_per_image < kMost ? kMost / numbers_per_image : 1;
+  for (uint64_t first = 0; first < images; first += most) {
+    launch(first, images - first < most ? images - first : most);
+  }
+}
+
 // Im2col: one row per output pixel with the contents of its window, (kernel_h,kernel_w,c), zeros
 // outside the image and up to `padded`, a multiple of 8. Operands that are rounded when read are
 // not supported. `target` must hold every value.
