@@ -246,6 +246,25 @@ TEST(Config, BrokenFiles) {
   EXPECT_EQ(parsed(""), RunConfig{});
 }
 
+// The parser has no code for these: it stops the program, or goes where the compiler was told that
+// nothing goes.
+TEST(Config, WhatTomlHasNowhere) {
+  EXPECT_SAYS(parsed("[.a]\n"), "run.toml:1: a dot must follow a name or a digit");
+  EXPECT_SAYS(parsed("\n[ .a]\n"), "run.toml:2: a dot must follow a name or a digit");
+  for (const char* text :
+       {"[[.a]]", "[a..b]", ".a = 1", "x = {.a = 1}", "lr = .5", "x = [1, .5]", "lr\n.x = 1"}) {
+    EXPECT_SAYS(parsed(text), "a dot must follow a name or a digit");
+  }
+  EXPECT_SAYS(parsed("lr = 1\xc3\xa9\n"), "run.toml:1: letters beyond ASCII must stand in quotes");
+  EXPECT_SAYS(parsed("model = \"a\\\"#\" # \xc3\xa9 .\nr\xc3\xa9 = 1"), "run.toml:2: letters beyond ASCII");
+  EXPECT_SAYS(parsed("model = 'a\\' \xc3\xa9"), "run.toml:1: letters beyond ASCII");
+  EXPECT_SAYS(parsed("model = \"\"\"a\n\"\n.\"\"\"\n[.a]"), "run.toml:4: a dot must follow");
+  // In quotes and comments they stand for themselves.
+  EXPECT_EQ(parsed("out = \"\xc3\xa9 .a [.b]\" # .\xc3\xa9\nlr = 0.5").out, "\xc3\xa9 .a [.b]");
+  EXPECT_EQ(parsed("out = '''\n.\xc3\xa9\"'''").out, ".\xc3\xa9\"");
+  EXPECT_EQ(parsed("\xef\xbb\xbfout = 'b'").out, "b");
+}
+
 TEST(Config, FilesFromTheDisk) {
   const std::string folder = testing::TempDir() + "ulp-config-" + std::to_string(getpid());
   std::filesystem::create_directory(folder);
