@@ -16,6 +16,7 @@
 
 #include "apps/ulp/commands.h"
 #include "apps/ulp/environment.h"
+#include "apps/ulp/memory_limit.h"
 #include "apps/ulp/parse.h"
 #include "ulp/base/error.h"
 
@@ -85,6 +86,7 @@ namespace ulp {
 int run_program(int argc, char** argv) {
   // A file-size limit then fails the write, which cleans up after itself, instead of killing the program.
   std::signal(SIGXFSZ, SIG_IGN);
+  ulp::explain_memory_limit();
   try {
     run(argc, argv);
     return 0;
@@ -94,7 +96,13 @@ int run_program(int argc, char** argv) {
     return report(error.what(), kBadInput);
   } catch (const std::system_error& error) {
     // What fmt throws where it cannot print.
-    return report(fmt::format("[output] {}", error.what()), kBadInput);
+    if (std::string_view(error.what()).starts_with("cannot write to file"))
+      return report(fmt::format("[output] {}", error.what()), kBadInput);
+    // As where a thread finds no memory for its stack.
+    const bool memory = error.code() == std::errc::resource_unavailable_try_again ||
+                        error.code() == std::errc::not_enough_memory;
+    if (memory) return report(fmt::format("out of memory ({})", error.what()), kBroken);
+    return report(error.what(), kBadInput);
   } catch (const std::bad_alloc&) {
     return report("out of memory", kBroken);
   } catch (const std::exception& error) {

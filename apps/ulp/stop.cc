@@ -8,11 +8,11 @@ namespace {
 // Ctrl-C, a request to end, a terminal that is closed.
 constexpr int kStops[] = {SIGINT, SIGTERM, SIGHUP};
 
-std::atomic<bool> stop_asked = false;
+std::atomic<bool> asked = false;
 std::atomic<int> stop_signal = 0;
 
 void ask_to_stop(int signal) {
-  stop_asked = true;
+  asked = true;
   stop_signal = signal;
   for (const int other : kStops) std::signal(other, SIG_DFL);
 }
@@ -27,8 +27,10 @@ void handle_stops(void (*handler)(int)) {
 
 const std::atomic<bool>& listen_for_stop() {
   handle_stops(ask_to_stop);
-  return stop_asked;
+  return asked;
 }
+
+const std::atomic<bool>& stop_asked() { return asked; }
 
 Stopped::Stopped() : CLI::RuntimeError(128 + stop_signal) {}
 

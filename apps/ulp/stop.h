@@ -9,6 +9,8 @@ namespace ulp {
 
 // Listens from now on; what it returns becomes true at the first signal.
 const std::atomic<bool>& listen_for_stop();
+// The same, whether or not anything listens yet.
+const std::atomic<bool>& stop_asked();
 
 // Gives these signals to a handler. Under nohup a hang-up stays ignored.
 void handle_stops(void (*handler)(int));

@@ -61,12 +61,20 @@ RunConfig resumed_config(const TrainOptions& options) {
   return config;
 }
 
+// Until a run starts there is nothing to save: a signal ends it at once, as it ends any program.
+class StoppableProgress : public Progress {
+ public:
+  void on_start(const StartReport& report) override {
+    listen_for_stop();
+    Progress::on_start(report);
+  }
+};
+
 void train_command(const TrainOptions& options) {
-  const std::atomic<bool>& stop = listen_for_stop();
   const bool resume = options.resume_option->count() > 0;
   const RunConfig config = resume ? resumed_config(options) : options.run.config();
-  Progress progress;
-  switch (train(config, resume, progress, stop)) {
+  StoppableProgress progress;
+  switch (train(config, resume, progress, stop_asked())) {
     case Outcome::finished:
       return;
     case Outcome::was_finished:

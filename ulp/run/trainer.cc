@@ -53,23 +53,37 @@ double share_of(const UpdateCounts& counts) {
                              : static_cast<double>(counts.cancelled) / static_cast<double>(counts.updates);
 }
 
+// What plans take from a task.
+struct Outline {
+  explicit Outline(const LearningTask& task)
+      : text(task.data_text()), training(task.training_shapes()), evaluation(task.evaluation_shapes()) {}
+  bool operator==(const Outline&) const = default;
+
+  std::string text;
+  std::vector<BatchShape> training, evaluation;
+};
+
 }  // namespace
 
 Trainer::Trainer(const RunConfig& config, Observer& observer) : config_(config), observer_(observer) {
   check(config);
   if (config.threads > 0) set_thread_count(static_cast<int>(config.threads));
-  task_ = make_task(task_options(config));
+  // What cannot fit is refused before the data is read, which may take minutes and gigabytes. Where
+  // batches are made on the device, plans have numbers of the data in them and must wait for it.
+  const TaskOptions options = task_options(config);
+  task_ = options.resident ? make_task(options) : outline_task(options);
+  const Outline outline(*task_);
+  plan();
+  engine_->check_free(0);
+  read_data();
+  if (Outline(*task_) != outline) plan();  // the data is not what its kind is published to be
   train_ = task_->stream(Part::train);
   test_ = task_->stream(Part::test);
   meter_ = task_->meter();
   progress_.metric = task_->metrics().front().name;
   total_steps_ = total_steps(config, train_->batches());
-  run_ = run_text(config) + task_->data_text();
-  EngineOptions options = engine_options(config, *task_);
-  options.sensitivities = [this] { return sensitivities(); };
-  engine_ = std::make_unique<Engine>(options);
-  run_ += "; formats " + assignment_digest(engine_->first_assignment());
-  plan_task(*engine_, *task_);
+  run_ =
+      run_text(config) + task_->data_text() + "; formats " + assignment_digest(engine_->first_assignment());
   stepper_ = std::make_unique<Stepper>(config, *engine_, train_->batches());
   progress_.loss_scale = stepper_->scaler().state();
   rss_forgotten_ = forget_peak_resident();
@@ -80,10 +94,23 @@ Trainer::Trainer(const RunConfig& config, Observer& observer) : config_(config),
 
 Trainer::~Trainer() = default;
 
+void Trainer::plan() {
+  EngineOptions options = engine_options(config_, *task_);
+  options.sensitivities = [this] { return sensitivities(); };
+  engine_.reset();
+  engine_ = std::make_unique<Engine>(options);
+  plan_task(*engine_, *task_);
+}
+
+void Trainer::read_data() {
+  if (task_->made_up()) task_ = make_task(task_options(config_));
+}
+
 // Measured once: the file is the run's own from then on.
 std::vector<double> Trainer::sensitivities() {
   const std::string file = path("sensitivity.json");
   if (std::error_code error; std::filesystem::exists(file, error)) return load_sensitivities(file).errors;
+  read_data();
   observer_.on_note("measuring how much each group of tensors disturbs the gradient when it is stored low");
   const Sensitivities measured = measure_sensitivities(config_, *task_);
   save_sensitivities(file, measured);

@@ -53,6 +53,8 @@ class Trainer {
 
  private:
   std::string path(std::string_view file) const;
+  void plan();
+  void read_data();
   std::vector<double> sensitivities();
   std::vector<MetricValue> named(const std::vector<double>& values) const;
   void start(bool resume);

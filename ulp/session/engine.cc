@@ -286,15 +286,18 @@ void Engine::keep_resident(Mode mode, std::string node, std::span<const uint8_t>
   resident_.push_back({mode, std::move(node), bytes.size(), std::move(block)});
 }
 
+void Engine::check_free(size_t more) const {
+  const size_t needed = planned_peak_bytes() + more - memory_->in_use();
+  const size_t free = device_of(backend_).free_bytes();
+  if (needed <= free) return;
+  fail("train",
+       "{:.1f} MiB are needed on the device and {:.1f} MiB are free: take a smaller --batch, more "
+       "--grad-accum or narrower formats",
+       static_cast<double>(needed) / (1 << 20), static_cast<double>(free) / (1 << 20));
+}
+
 void Engine::allocate() {
-  const size_t needed = planned_peak_bytes() - memory_->in_use(), free = device_of(backend_).free_bytes();
-  if (needed > free) {
-    fail("train",
-         "{:.1f} MiB are needed on the device and {:.1f} MiB are free: take a smaller --batch, more "
-         "--grad-accum or "
-         "narrower formats",
-         static_cast<double>(needed) / (1 << 20), static_cast<double>(free) / (1 << 20));
-  }
+  check_free(0);
   for (auto* programs : {&training_, &evaluation_, &evaluation_fp32_}) {
     for (auto& [shape, program] : *programs) state_->add(*program->plan, options_.seed);
   }

@@ -68,6 +68,8 @@ class Engine {
   void keep_resident(Mode mode, std::string node, std::span<const uint8_t> bytes);
   // How many bytes that must be; none if no planned graph of the mode has such a node.
   std::optional<size_t> resident_bytes_of(Mode mode, std::string_view node) const;
+  // Throws an Error if the device lacks memory for the plans and so many bytes more.
+  void check_free(size_t more) const;
   // Allocates the state and the arena.
   void allocate();
 

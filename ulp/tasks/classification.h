@@ -32,6 +32,7 @@ class ClassificationTask : public LearningTask {
   size_t examples(Part part) const override;
   std::unique_ptr<LearningTask> with_seed(uint64_t seed) const override;
   NetworkId id() const override;
+  bool made_up() const override { return noise_; }
   std::string data_text() const override;
 
   // What the network is built for, at the batch of training.

@@ -101,6 +101,8 @@ class LearningTask {
   // The same data in another order, and other augmentation.
   virtual std::unique_ptr<LearningTask> with_seed(uint64_t seed) const = 0;
   virtual NetworkId id() const = 0;
+  // Whether its examples are made up: what outline_task and sketch_task give.
+  virtual bool made_up() const { return false; }
   // What the data set decides of a run's bits, as checkpoints keep it: items that begin with "; ".
   virtual std::string data_text() const = 0;
 };

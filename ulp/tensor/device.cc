@@ -8,6 +8,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/base/parallel.h"
+#include "ulp/base/process.h"
 
 namespace ulp {
 namespace {
@@ -42,6 +43,7 @@ class HostDevice : public Device {
     if (data == nullptr) fail("host", "no {} bytes: {}", bytes, std::strerror(errno));
     return static_cast<uint8_t*>(data);
   }
+  size_t free_bytes() const override { return memory_left().least(); }
   void release(uint8_t* data, size_t bytes) override {
     if (bytes >= kMapFrom) {
       munmap(data, bytes);
