@@ -16,8 +16,8 @@
 
 #include "apps/ulp/commands.h"
 #include "apps/ulp/environment.h"
-#include "apps/ulp/memory_limit.h"
 #include "apps/ulp/parse.h"
+#include "apps/ulp/stop.h"
 #include "ulp/base/error.h"
 
 namespace {
