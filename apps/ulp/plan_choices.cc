@@ -26,6 +26,12 @@ std::string per_parameter(const Engine& engine) {
                      static_cast<double>(states) / n);
 }
 
+// A policy would choose other formats for each row, or find none that fit.
+EngineOptions with_formats_of(const Engine& engine, EngineOptions options) {
+  options.assignment = engine.assignment();
+  return options;
+}
+
 std::string fused_line(EngineOptions options, std::string_view name, bool fused, OverflowCheck overflow_check,
                        bool checks_inf) {
   options.fused_backward = fused;
@@ -52,7 +58,8 @@ std::string fused_line(EngineOptions options, std::string_view name, bool fused,
 
 }  // namespace
 
-std::string update_summary(const EngineOptions& options, const Engine& engine) {
+std::string update_summary(const EngineOptions& chosen, const Engine& engine) {
+  const EngineOptions options = with_formats_of(engine, chosen);
   const bool checks_inf = options.may_skip && options.may_skip(engine.counted(), engine.assignment());
   const bool norm = options.clip_norm > 0;
   std::string text = per_parameter(engine);
@@ -69,7 +76,8 @@ std::string update_summary(const EngineOptions& options, const Engine& engine) {
   return text;
 }
 
-std::string update_table(const EngineOptions& options) {
+std::string update_table(const EngineOptions& chosen, const Engine& engine) {
+  const EngineOptions options = with_formats_of(engine, chosen);
   constexpr const char* kStates[] = {"fp32", "bf16", "8bit"};
   const bool has_state = !optimizer_states(make_optimizer(options.optimizer)).empty();
   std::string text = fmt::format(

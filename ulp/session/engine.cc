@@ -70,6 +70,7 @@ BuiltNetwork Engine::build(const BatchShape& shape, Mode mode) const {
 }
 
 Assignment Engine::choose_assignment(const Graph& whole) const {
+  if (options_.assignment) return *options_.assignment;
   const PrecisionOptions& precision = options_.precision;
   PolicyOptions options;
   options.candidates = precision.candidates;

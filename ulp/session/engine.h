@@ -49,6 +49,8 @@ struct EngineOptions {
   std::function<bool(std::span<const CountedTensor>, const Assignment&)> may_skip = {};
   bool keep_gradients = false;  // of weights, to the end of a step: see Engine::gradient
   uint64_t seed = 0;
+  // Instead of what the policy would choose, with the formats of single tensors in it.
+  std::optional<Assignment> assignment = {};
   // For the policy sensitivity:R without a file.
   std::function<std::vector<double>()> sensitivities = {};
 };
@@ -132,6 +134,25 @@ class Engine {
   // The gradient of a weight in the last step, as the update reads it, without the loss scale.
   // Requires keep_gradients.
   std::vector<float> gradient(const std::string& weight) const;
+
+  // A tensor with numbers that are not finite, and how many of them.
+  struct NotFinite {
+    std::string tensor;
+    Kind kind = Kind::activation;
+    uint64_t nan = 0, infinite = 0;  // where only its writing reported it, at least so many
+    uint64_t elements = 0;           // 0: the same
+  };
+  // The first such tensor of a step: a weight as it is now, or else what forward computes from the
+  // weights. Runs forward again, with the same bits, so it needs the weights of before the step; it
+  // moves running statistics. Between steps. A tensor that is computed inside its readers is never
+  // stored: there the first that is stored is found. None on a device other than the host.
+  std::optional<NotFinite> find_not_finite(const StepState& step, const FeedBatch& batch);
+  // Of the last step, the first activation whose writing reported such a number. Tensors in fp32
+  // report nothing.
+  std::optional<NotFinite> reported_not_finite() const;
+  bool can_look() const;
+  // Whether it can look, and a verdict is asked for before a weight changes.
+  bool asks_before_updates() const;
 
   // Times the steps of training plans, until called with null or formats change: see profile.h.
   void time_plan(PlanClock* clock);
