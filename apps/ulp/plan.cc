@@ -17,6 +17,7 @@
 #include "ulp/models/model.h"
 #include "ulp/precision/policy.h"
 #include "ulp/run/config.h"
+#include "ulp/run/idle.h"
 #include "ulp/run/setup.h"
 #include "ulp/session/engine.h"
 
@@ -195,6 +196,7 @@ void plan_command(const PlanCommandOptions& options) {
   // The optimizer, momentum and bytes as training has them unless told.
   const RunConfig config = options.run.settings();
   check_precision(config);
+  refuse_idle_options(config);
   for (const char* field : {"width", "batch", "grad_accum", "clip_norm"})
     find_config_field(field).check(config);
   if (config.fused_overflow != RunConfig{}.fused_overflow && !config.fused_backward) {
@@ -217,7 +219,7 @@ void plan_command(const PlanCommandOptions& options) {
   }
   print_summary(engine, summary);
   fmt::print("\n{}", update_summary(made, engine));
-  if (options.choices) fmt::print("\n{}", update_table(made));
+  if (options.choices) fmt::print("\n{}", update_table(made, engine));
   if (options.tensors) print_tensors(engine, summary);
   if (options.steps) print_steps(engine.training_plan());
   print_products(engine.training_plan());

@@ -19,6 +19,7 @@ namespace {
 
 struct QuantizeOptions {
   std::string in, out, to, round = "even", overflow = "saturate", seed = "0";
+  const CLI::Option* seed_option = nullptr;
   bool codes = false, histogram = false, json = false;
 };
 
@@ -73,6 +74,9 @@ void quantize(const QuantizeOptions& options) {
   const uint64_t seed = parse_seed(options.seed);
   const Rounding rounding{parse_round(options.round), parse_overflow(options.overflow), {seed, 0, 0, 0}};
   check_rounding(storage, rounding);
+  if (options.seed_option->count() > 0 && rounding.mode != Round::stochastic) {
+    fail("seed", "--seed {} would change nothing: only --round stochastic reads it; leave --seed out", seed);
+  }
 
   const NpyFloats input = read_npy_floats(options.in);
   const size_t n = input.values.size();
@@ -149,7 +153,8 @@ void add_quantize_command(CLI::App& program) {
       ->required();
   command->add_option("--round", options->round, "even, away, zero or stochastic")->capture_default_str();
   command->add_option("--overflow", options->overflow, "saturate or inf")->capture_default_str();
-  command->add_option("--seed", options->seed, "Seed of stochastic rounding")->capture_default_str();
+  options->seed_option =
+      command->add_option("--seed", options->seed, "Seed of stochastic rounding")->capture_default_str();
   command->add_flag("--codes", options->codes, "Write the packed bytes as uint8 instead of float32 values");
   command->add_flag("--histogram", options->histogram, "Also print how the exponents are spread");
   command->add_flag("--json", options->json, "Print JSON; infinities and NaN are the strings inf, -inf, nan");

@@ -18,6 +18,7 @@
 #include "ulp/lab/rates.h"
 #include "ulp/lab/table.h"
 #include "ulp/precision/promotion.h"
+#include "ulp/run/idle.h"
 #include "ulp/run/setup.h"
 #include "ulp/run/stepper.h"
 #include "ulp/runtime/init.h"
@@ -112,6 +113,7 @@ void add_bench_device(const BenchDevice& device) {
 
 StepBench bench_step(const StepBenchOptions& options) {
   check(options.config);
+  refuse_idle_options(options.config);
   check_count("warm-up steps", options.warmup_steps, 0);
   check_count("steps", options.steps, 1);
   check_count("profiled steps", options.profile_steps, 0);

@@ -1,0 +1,90 @@
+#include "ulp/run/idle.h"
+
+#include <algorithm>
+
+#include "ulp/base/error.h"
+#include "ulp/precision/promotion.h"
+#include "ulp/run/setup.h"
+#include "ulp/runtime/registry.h"
+
+namespace ulp {
+namespace {
+
+bool differs(const RunConfig& config, std::string_view name) {
+  const ConfigField& field = find_config_field(name);
+  return field.get(config) != field.default_text();
+}
+
+// As it stands on a command line.
+std::string given(const RunConfig& config, std::string_view name) {
+  const ConfigField& field = find_config_field(name);
+  return field.is_switch() ? field.flag() : fmt::format("{} {}", field.flag(), field.get(config));
+}
+
+[[noreturn]] void refuse(const RunConfig& config, std::string_view name, std::string_view why) {
+  fail("config", "{} would change nothing: {}; leave {} out", given(config, name), why, name);
+}
+
+// Whether numbers beyond the largest may be written to it as infinities. fp32 itself is never rounded to.
+bool takes_infinities(const Storage& storage) {
+  if (is_fp32(storage)) return false;
+  if (const auto* plain = std::get_if<Plain>(&storage)) return plain->format.has_inf();
+  if (const auto* split = std::get_if<Split>(&storage)) return split->high.has_inf();
+  if (const auto* scaled = std::get_if<Scaled>(&storage)) return scaled->element.has_inf();
+  return false;  // S2FP8 saturates
+}
+
+bool takes_infinities(const Engine& engine, const RunConfig& config) {
+  if (const std::optional<FloatFormat> sums = kernel_options(config).accumulator; sums && sums->has_inf())
+    return true;
+  const auto& formats = engine.training_plan().formats();
+  return std::any_of(formats.begin(), formats.end(),
+                     [](const TensorFormat& format) {
+                       return takes_infinities(format.storage) ||
+                              (format.operand && takes_infinities(*format.operand));
+                     }) ||
+         std::any_of(engine.first_assignment().high.begin(), engine.first_assignment().high.end(),
+                     [](const auto& entry) { return takes_infinities(entry.second); });
+}
+
+}  // namespace
+
+void refuse_idle_options(const RunConfig& config) {
+  const OptimizerTraits& traits = optimizer_traits(parse_optimizer(config.optimizer));
+  const auto has_none = [&](bool has, std::string_view name) {
+    if (!has && differs(config, name))
+      refuse(config, name, fmt::format("{} has no {}", config.optimizer, name));
+  };
+  has_none(traits.moments, "beta1");
+  has_none(traits.moments, "beta2");
+  has_none(traits.eps > 0, "eps");
+  for (const char* name : {"tf32", "fp8_native", "tensor_core"}) {
+    if (differs(config, name) && device_of(find_backend(config.device)).on_host())
+      refuse(config, name, fmt::format("the device {} has no tensor cores", config.device));
+  }
+}
+
+std::vector<std::string> idle_notes(const RunConfig& config, const Engine& engine, uint64_t steps_per_epoch,
+                                    uint64_t total_steps) {
+  std::vector<std::string> notes;
+  const auto note = [&](std::string_view name, std::string_view why) {
+    notes.push_back(fmt::format("{} changes nothing: {}", given(config, name), why));
+  };
+  if (differs(config, "overflow") && !takes_infinities(engine, config))
+    note("overflow", "no tensor is stored in a format that has infinities");
+  if (config.promote != "default" && promotion_of(config) && engine.first_assignment().high.empty())
+    note("promote", "no tensor is stored in a low format");
+  if (config.keep_first_last && !default_promotion(config.policy))
+    note("keep_first_last", fmt::format("policy {} has no low format to keep from them", config.policy));
+  if (differs(config, "state") && optimizer_states(make_optimizer(optimizer_config(config))).empty())
+    note("state", fmt::format("{} keeps no state with these settings", config.optimizer));
+  const uint64_t warm = schedule_of(config).warmup.steps(steps_per_epoch);
+  if (warm > 0 && warm >= total_steps) {
+    notes.push_back(
+        fmt::format("--warmup {} takes {} steps and the run {}: the learning rate never comes to {}",
+                    config.warmup, warm, total_steps, optimizer_config(config).lr));
+  }
+  return notes;
+}
+
+}  // namespace ulp
