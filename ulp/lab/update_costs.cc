@@ -16,6 +16,7 @@
 #include "ulp/lab/chart.h"
 #include "ulp/lab/results.h"
 #include "ulp/lab/table.h"
+#include "ulp/run/setup.h"
 
 namespace ulp {
 namespace {
@@ -32,7 +33,34 @@ double bytes_of(const UpdateOptions& updates, const Storage& weight) {
 // Rules of one kind share a series.
 std::string family(const UpdateCost& cost) {
   const std::string rule = cost.rule.starts_with("extra") ? "extra:N" : cost.rule;
-  return cost.rule == "master" ? "fp32 weights" : fmt::format("{}, {}", cost.weight, rule);
+  std::string text = cost.rule == "master" ? "fp32 weights" : fmt::format("{}, {}", cost.weight, rule);
+  for (const auto& [name, value] : cost.settings) text += fmt::format(", {} {}", name, value);
+  return text;
+}
+
+// But for the seed, and for what a cost has columns of.
+UpdateSettings settings_of(const RunConfig& config) {
+  constexpr std::string_view kShown[] = {"policy", "update", "weight", "seed"};
+  UpdateSettings settings;
+  for (const ConfigField& field : config_fields()) {
+    if (!decides_bits(field) ||
+        std::find(std::begin(kShown), std::end(kShown), field.name) != std::end(kShown))
+      continue;
+    // Of the two that end a run one holds.
+    const bool overruled = field.name == (config.steps > 0 ? "epochs" : "steps");
+    settings.emplace_back(field.name, overruled ? "" : field.get(config));
+  }
+  return settings;
+}
+
+// The settings in which not all runs are alike, by place.
+std::vector<size_t> differing(std::span<const UpdateRun> runs) {
+  std::vector<size_t> places;
+  for (size_t i = 0; !runs.empty() && i < runs.front().settings.size(); ++i) {
+    const auto differs = [&](const UpdateRun& run) { return run.settings[i] != runs.front().settings[i]; };
+    if (std::any_of(runs.begin(), runs.end(), differs)) places.push_back(i);
+  }
+  return places;
 }
 
 // All have one.
@@ -50,6 +78,7 @@ bool read_update_run(const RunConfig& config, std::string_view metrics, const st
   if (updates.weight.assigned || !updates.groups.empty()) return false;
   run = {config.policy, storage_name(updates.weight.format), update_rule_text(updates.rule), config.seed};
   run.bytes = bytes_of(updates, updates.weight.format);
+  run.settings = settings_of(config);
   bool done = false;
   double sum = 0;
   size_t steps = 0;
@@ -72,7 +101,8 @@ bool read_update_run(const RunConfig& config, std::string_view metrics, const st
         sum = 0;
         steps = 0;
       }
-      done = done || event == "done";
+      if (event == "diverged") run.reached = run.train_loss = std::numeric_limits<double>::quiet_NaN();
+      done = done || event == "done" || event == "diverged";
     } catch (const Json::exception&) {
       damaged();
     } catch (const Error&) {
@@ -110,8 +140,12 @@ std::vector<UpdateCost> update_costs(std::span<const UpdateRun> runs) {
     fail("lab", "the runs have different metrics, {} and {}: name a folder with runs of one task",
          runs.front().score.name, run.score.name);
   }
-  std::map<std::tuple<std::string, std::string, double, std::string>, std::vector<const UpdateRun*>> alike;
-  for (const UpdateRun& run : runs) alike[{run.policy, run.weight, run.bytes, run.rule}].push_back(&run);
+  std::map<std::tuple<std::string, std::string, double, std::string, UpdateSettings>,
+           std::vector<const UpdateRun*>>
+      alike;
+  for (const UpdateRun& run : runs)
+    alike[{run.policy, run.weight, run.bytes, run.rule, run.settings}].push_back(&run);
+  const std::vector<size_t> shown = differing(runs);
   std::vector<UpdateCost> costs;
   for (const auto& [key, members] : alike) {
     const UpdateRun& first = *members.front();
@@ -128,11 +162,31 @@ std::vector<UpdateCost> update_costs(std::span<const UpdateRun> runs) {
       cost.cancelled.resize(std::min(cost.cancelled.size(), run->cancelled.size()));
       for (size_t i = 0; i < cost.cancelled.size(); ++i) cost.cancelled[i] += run->cancelled[i] / count;
     }
+    for (const size_t place : shown) cost.settings.push_back(first.settings[place]);
     if (std::isnan(cost.reached)) cost.least = cost.most = cost.reached;
     costs.push_back(std::move(cost));
   }
   return costs;
 }
+
+namespace {
+
+// After the policy, the weights and the rule.
+constexpr ptrdiff_t kSettings = 3;
+
+void add_columns(TextTable& table, std::span<const UpdateCost> costs) {
+  if (costs.empty()) return;
+  ptrdiff_t at = kSettings;
+  for (const auto& [name, value] : costs.front().settings)
+    table.columns.insert(table.columns.begin() + at++, {name, true});
+}
+
+void add_settings(std::vector<std::string>& row, const UpdateCost& cost) {
+  ptrdiff_t at = kSettings;
+  for (const auto& [name, value] : cost.settings) row.insert(row.begin() + at++, value);
+}
+
+}  // namespace
 
 std::string update_costs_markdown(std::span<const UpdateCost> costs) {
   const Score score = score_of(costs);
@@ -142,6 +196,7 @@ std::string update_costs_markdown(std::span<const UpdateCost> costs) {
                    {"seeds"},         {fmt::format("test {}{}", score.word(), score.percent() ? " %" : "")},
                    {"training loss"}, {"cancelled %: first epoch"},
                    {"last epoch"}};
+  add_columns(table, costs);
   for (const UpdateCost& cost : costs) {
     const auto share = [](double x) { return fmt::format("{:.1f}", 100 * x); };
     table.rows.push_back(
@@ -150,6 +205,7 @@ std::string update_costs_markdown(std::span<const UpdateCost> costs) {
                      score.number(cost.most)),
          fmt::format("{:.4f}", cost.train_loss), cost.cancelled.empty() ? "" : share(cost.cancelled.front()),
          cost.cancelled.empty() ? "" : share(cost.cancelled.back())});
+    add_settings(table.rows.back(), cost);
   }
   return table.markdown();
 }
@@ -161,6 +217,7 @@ std::string update_costs_csv(std::span<const UpdateCost> costs) {
   size_t epochs = 0;
   for (const UpdateCost& cost : costs) epochs = std::max(epochs, cost.cancelled.size());
   for (size_t i = 0; i < epochs; ++i) table.columns.push_back({fmt::format("cancelled_{}", i + 1)});
+  add_columns(table, costs);
   for (const UpdateCost& cost : costs) {
     std::vector<std::string> row = {cost.policy, cost.weight, cost.rule};
     row.push_back(fmt::format("{}", cost.bytes));
@@ -169,6 +226,7 @@ std::string update_costs_csv(std::span<const UpdateCost> costs) {
       row.push_back(fmt::format("{}", x));
     for (size_t i = 0; i < epochs; ++i)
       row.push_back(i < cost.cancelled.size() ? fmt::format("{}", cost.cancelled[i]) : "");
+    add_settings(row, cost);
     table.rows.push_back(std::move(row));
   }
   return table.csv();

@@ -6,12 +6,15 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ulp/lab/score.h"
 #include "ulp/run/config.h"
 
 namespace ulp {
+
+using UpdateSettings = std::vector<std::pair<std::string, std::string>>;
 
 // One run.
 struct UpdateRun {
@@ -22,6 +25,8 @@ struct UpdateRun {
   Score score = {};
   double reached = 0, train_loss = 0;  // of the last epoch; the first is the metric of the test set
   std::vector<double> cancelled = {};  // by epoch, the mean over its steps
+  // All other options that decide what the run computes, by name; in all runs the same names.
+  UpdateSettings settings = {};
 };
 
 // Runs that differ in nothing but the seed: means, and the range of what they reached.
@@ -31,6 +36,7 @@ struct UpdateCost {
   size_t seeds = 0;
   double bytes = 0, reached = 0, least = 0, most = 0, train_loss = 0;
   std::vector<double> cancelled = {};
+  UpdateSettings settings = {};  // those of its runs in which not all costs are alike
 };
 
 // From the text of a run's metrics, which must be finished: of others nothing is made, and false
@@ -41,7 +47,7 @@ bool read_update_run(const RunConfig& config, std::string_view metrics, const st
 // none.
 std::vector<UpdateRun> find_update_runs(const std::string& folder);
 
-// By policy, format and bytes. Throws an Error for runs of different metrics.
+// By policy, format, bytes and what else differs. Throws an Error for runs of different metrics.
 std::vector<UpdateCost> update_costs(std::span<const UpdateRun> runs);
 std::string update_costs_markdown(std::span<const UpdateCost> costs);
 std::string update_costs_csv(std::span<const UpdateCost> costs);

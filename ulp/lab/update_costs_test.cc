@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 
 #include "ulp/base/error.h"
@@ -57,6 +58,33 @@ TEST(UpdateCosts, AreMeansOverSeedsByBytes) {
       "policy,weight,update,bytes,seeds,accuracy,least,most,train_loss,cancelled_1"));
   EXPECT_NE(update_costs_csv(costs).find("cancelled_2"), std::string::npos);
   EXPECT_NE(update_costs_svg(costs).find("bf16, extra:N"), std::string::npos);
+}
+
+TEST(UpdateCosts, OnlyRunsThatDifferInTheSeedAreAveraged) {
+  std::vector<UpdateRun> runs(4);
+  RunConfig lenet = config("plain", "bf16", 0), mlp = config("plain", "bf16", 1);
+  lenet.model = "lenet";
+  mlp.model = "mlp";
+  EXPECT_TRUE(read_update_run(lenet, metrics(0.5, 1, 0, 0), "a", runs[0]));
+  EXPECT_TRUE(read_update_run(mlp, metrics(0.75, 2, 0, 0), "b", runs[1]));
+  lenet.seed = 5;
+  lenet.threads = 2;  // decides no bit
+  EXPECT_TRUE(read_update_run(lenet, metrics(0.25, 1, 0, 0), "c", runs[2]));
+  lenet.lr = 0.5;
+  EXPECT_TRUE(read_update_run(lenet, "{\"event\":\"diverged\"}\n", "d", runs[3]));
+  const std::vector<UpdateCost> costs = update_costs(runs);
+  ASSERT_EQ(costs.size(), 3u);
+  EXPECT_EQ(costs[0].settings, (UpdateSettings{{"model", "lenet"}, {"lr", "0.5"}}));
+  EXPECT_TRUE(std::isnan(costs[0].reached) && std::isnan(costs[0].train_loss));
+  EXPECT_EQ(costs[1].settings, (UpdateSettings{{"model", "lenet"}, {"lr", "auto"}}));
+  EXPECT_EQ(costs[1].seeds, 2u);
+  EXPECT_DOUBLE_EQ(costs[1].reached, 0.375);
+  EXPECT_EQ(costs[2].settings, (UpdateSettings{{"model", "mlp"}, {"lr", "auto"}}));
+  EXPECT_EQ(costs[2].seeds, 1u);
+  EXPECT_TRUE(update_costs_csv(costs).starts_with("policy,weight,update,model,lr,bytes,"));
+  EXPECT_NE(update_costs_csv(costs).find("fp32,bf16,plain,mlp,auto,2,1,0.75,"), std::string::npos);
+  EXPECT_NE(update_costs_markdown(costs).find("| lenet | auto |"), std::string::npos);
+  EXPECT_NE(update_costs_svg(costs).find("bf16, plain, model mlp, lr auto"), std::string::npos);
 }
 
 std::string bits_metrics(const std::string& bits) {

@@ -35,16 +35,20 @@ void check_sensitivity_file(const NetworkId& id, const std::string& policy) {
 
 }  // namespace
 
+bool decides_bits(const ConfigField& field) {
+  constexpr std::array<std::string_view, 6> free = {
+      "out", "data_dir", "threads", "checkpoint_every", "tensorboard", "stop_not_finite"};
+  return std::find(free.begin(), free.end(), field.name) == free.end();
+}
+
 std::string run_text(const RunConfig& config) {
   return run_text(config, [](const ConfigField&) { return true; });
 }
 
 std::string run_text(const RunConfig& config, const std::function<bool(const ConfigField&)>& counts) {
-  constexpr std::array<std::string_view, 5> free = {"out", "data_dir", "threads", "checkpoint_every",
-                                                    "tensorboard"};
   std::string text;
   for (const ConfigField& field : config_fields()) {
-    if (std::find(free.begin(), free.end(), field.name) != free.end() || !counts(field)) continue;
+    if (!decides_bits(field) || !counts(field)) continue;
     // Of the two that end a run one holds.
     if (field.name == (config.steps > 0 ? "epochs" : "steps")) continue;
     // Those that came later, where they change nothing: runs of before can still be resumed.

@@ -15,6 +15,8 @@ namespace ulp {
 // Everything that decides a bit, as far as it is chosen, as checkpoints keep it. Where the run and its data lie, and what it
 // writes beside, may change.
 std::string run_text(const RunConfig& config);
+// Whether it speaks of an option at all.
+bool decides_bits(const ConfigField& field);
 // The same of those options alone that `counts` says yes to.
 std::string run_text(const RunConfig& config, const std::function<bool(const ConfigField&)>& counts);
 
