@@ -90,9 +90,10 @@ Json check_up_json(const CheckUp& check_up) {
   const Diagnosis& found = check_up.diagnosis;
   Json json = {{"folder", check_up.folder},
                {"narrow", check_up.narrow},
-               {"condition", check_up.narrow ? condition_name(found.condition) : "fp32"},
-               {"diagnosis",
-                check_up.narrow ? found.sentence : "no tensor of a step was narrow, so nothing was recorded"},
+               {"condition", check_up.narrow                  ? condition_name(found.condition)
+                             : check_up.losses.not_finite > 0 ? condition_name(Condition::not_finite)
+                                                              : "fp32"},
+               {"diagnosis", check_up.narrow ? found.sentence : wide_sentence(check_up.losses)},
                {"first_step", found.first_step},
                {"last_step", found.last_step},
                {"records", found.records},
@@ -102,6 +103,7 @@ Json check_up_json(const CheckUp& check_up) {
                {"skipped_at_end", found.skipped_at_end},
                {"scale", {json_number(found.first_scale), json_number(found.last_scale)}},
                {"loss_not_finite", nullptr},
+               {"diverged", check_up.losses.diverged.empty() ? Json() : Json(check_up.losses.diverged)},
                {"subject", trouble_json(found.subject)},
                {"first_overflow", trouble_json(found.overflow)},
                {"first_flush", trouble_json(found.flush)},
@@ -115,6 +117,7 @@ Json check_up_json(const CheckUp& check_up) {
                {"treatments", Json::array()},
                {"no_remedies", check_up.no_remedies}};
   if (found.loss_not_finite) json["loss_not_finite"] = *found.loss_not_finite;
+  if (!check_up.narrow && check_up.losses.not_finite > 0) json["loss_not_finite"] = check_up.losses.first;
   for (const Near& near : found.nearest) {
     json["nearest"].push_back({{"tensor", near.name}, {"format", near.format}});
     json["nearest"].back().update(point_json(near.at));

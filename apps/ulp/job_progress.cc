@@ -8,6 +8,7 @@
 #include <cmath>
 #include <csignal>
 #include <limits>
+#include <string_view>
 
 #include "apps/ulp/stop.h"
 #include "ulp/base/error.h"
@@ -88,6 +89,13 @@ class JobProgress : public JobObserver {
         end = JobEnd::failed;
         reason = error.what();
       }
+    }
+    if (end == JobEnd::diverged) {
+      constexpr std::string_view kWord = "diverged: ";
+      const size_t word = why.find(kWord);
+      line = fmt::format("diverged {}: {}", list_.names[job],
+                         word == why.npos ? why : why.substr(word + kWord.size()));
+      ++finished_;
     }
     if (end == JobEnd::failed) {
       failures_[folder] = reason;

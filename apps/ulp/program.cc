@@ -19,6 +19,7 @@
 #include "apps/ulp/parse.h"
 #include "apps/ulp/stop.h"
 #include "ulp/base/error.h"
+#include "ulp/run/trainer.h"
 
 namespace {
 
@@ -92,6 +93,8 @@ int run_program(int argc, char** argv) {
     return 0;
   } catch (const CLI::RuntimeError& error) {
     return error.get_exit_code();  // a command that has said what there is to say
+  } catch (const ulp::Diverged& error) {
+    return report(error.what(), ulp::kDivergedCode);
   } catch (const ulp::Error& error) {
     return report(error.what(), kBadInput);
   } catch (const std::system_error& error) {

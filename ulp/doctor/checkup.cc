@@ -16,9 +16,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The promotions of a run, from its metrics. A torn last line is one that is being written.
-std::vector<PromoteEvent> load_promotions(const std::string& path) {
-  std::vector<PromoteEvent> events;
+struct Events {
+  std::vector<PromoteEvent> promotions;
+  LossHistory losses;
+};
+
+void add_loss(LossHistory& losses, const Json& line) {
+  ++losses.steps;
+  if (line.at("loss").is_number()) return;
+  line.at("loss").get_ref<const std::string&>();  // "nan", "inf": JSON has no such numbers
+  if (losses.not_finite++ == 0) losses.first = count_of(line, "step");
+}
+
+// What happened in a run up to a step, from its metrics. A torn last line is one that is being written.
+Events load_events(const std::string& path, uint64_t until) {
+  Events events;
   std::error_code error;
   if (!fs::exists(path, error)) return events;
   // A pipe could hang.
@@ -32,8 +44,12 @@ std::vector<PromoteEvent> load_promotions(const std::string& path) {
     const auto damaged = [&] { fail("doctor", "line {} of {} is damaged", number, path); };
     if (!object) damaged();
     const Json& json = *object;
-    if (const auto name = json.find("event"); name == json.end() || *name != "promote") continue;
     try {
+      const Json kind = json.value("event", Json());
+      if (kind == "step" && count_of(json, "step") <= until) add_loss(events.losses, json);
+      if (kind == "diverged" && count_of(json, "until") <= until)
+        events.losses.diverged = json.at("why").get<std::string>();
+      if (kind != "promote") continue;
       PromoteEvent event;
       event.step = count_of(json, "step");
       event.tensor = json.at("tensor").get<std::string>();
@@ -41,7 +57,7 @@ std::vector<PromoteEvent> load_promotions(const std::string& path) {
       event.to = json.at("to").get<std::string>();
       parse_storage(event.to);
       event.overflow_ratio = json.at("overflow_ratio").get<double>();
-      events.push_back(std::move(event));
+      events.promotions.push_back(std::move(event));
     } catch (const Json::exception&) {
       damaged();
     } catch (const Error&) {
@@ -92,6 +108,8 @@ CheckUp check_up(const std::string& folder, uint64_t until) {
   const RunConfig config = load_config((place / "config.toml").string());
   CheckUp result;
   result.folder = folder;
+  Events events = load_events((place / "metrics.jsonl").string(), until);
+  result.losses = std::move(events.losses);
   const std::string ranges = (place / "ranges.bin").string();
   if (!fs::exists(ranges, error)) {
     if (!all_fp32(config)) fail("doctor", "there is no {}: the run has not taken a step yet", ranges);
@@ -100,7 +118,7 @@ CheckUp check_up(const std::string& folder, uint64_t until) {
   }
   DoctorHistory history;
   history.ranges = load_ranges(ranges);
-  history.promotions = load_promotions((place / "metrics.jsonl").string());
+  history.promotions = std::move(events.promotions);
   result.narrow = !history.ranges.tensors.empty();
   result.diagnosis = diagnose(history, until);
   if (const Trouble* trouble = main_trouble(result.diagnosis)) {

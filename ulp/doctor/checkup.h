@@ -12,9 +12,16 @@
 
 namespace ulp {
 
+// Losses of a run's steps.
+struct LossHistory {
+  uint64_t steps = 0, not_finite = 0, first = 0;  // first: the step at which one was not finite
+  std::string diverged;                           // why the run was stopped for it; "": it was not
+};
+
 struct CheckUp {
   std::string folder;
   bool narrow = true;  // false: every tensor was fp32, nothing was recorded
+  LossHistory losses;
   Diagnosis diagnosis;
   // How one tensor moved: what the diagnosis is about or else what was first, up to that step or
   // the one asked for.
@@ -28,6 +35,9 @@ struct CheckUp {
 // As the run stood after `until` steps. Throws an Error for a folder that holds no run and for
 // damaged files.
 CheckUp check_up(const std::string& folder, uint64_t until = UINT64_MAX);
+
+// Of a run without a narrow tensor, in one sentence.
+std::string wide_sentence(const LossHistory& losses);
 
 // For people, lines that end in newlines: all of it, or what a run that has just failed says.
 std::string check_up_text(const CheckUp& check_up);

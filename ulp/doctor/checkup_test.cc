@@ -42,7 +42,7 @@ class CheckUps : public ::testing::Test {
 };
 
 TEST_F(CheckUps, TheWholeText) {
-  run_with(0.25f, "{\"event\":\"step\",\"step\":1}\n");
+  run_with(0.25f, "{\"event\":\"step\",\"step\":1,\"loss\":1}\n");
   const CheckUp found = check_up(folder_.path());
   ASSERT_EQ(found.treatments.size(), 1u);
   ASSERT_EQ(found.treatments[0].remedies.size(), 4u);
@@ -86,7 +86,7 @@ TEST_F(CheckUps, TheShortText) {
 TEST_F(CheckUps, PromotionsComeFromTheMetrics) {
   const std::string promote =
       R"~({"event":"promote","step":12,"tensor":"conv1.out","from":"fp(4,3,4)","to":"fp(6,9,0)","overflow_ratio":0.2})~";
-  run_with(0.25f, "{\"event\":\"step\",\"step\":1}\n" + promote + "\n{\"event\":\"st");
+  run_with(0.25f, "{\"event\":\"step\",\"step\":1,\"loss\":1}\n" + promote + "\n{\"event\":\"st");
   EXPECT_EQ(check_up(folder_.path()).diagnosis.condition, Condition::settled);
   EXPECT_TRUE(check_up(folder_.path()).treatments.empty());
   EXPECT_EQ(check_up(folder_.path(), 11).diagnosis.condition, Condition::forward_overflow);
@@ -123,6 +123,17 @@ TEST_F(CheckUps, Folders) {
   EXPECT_FALSE(check_up(folder_.path()).narrow);
   EXPECT_EQ(check_up_text(check_up(folder_.path())),
             "Healthy as far as formats go: no tensor of a step was narrow, so nothing was recorded.\n");
+  // Formats are not everything.
+  put(folder_ / "metrics.jsonl",
+      "{\"event\":\"step\",\"step\":1,\"loss\":2}\n{\"event\":\"step\",\"step\":2,\"loss\":\"nan\"}\n"
+      "{\"event\":\"step\",\"step\":3,\"loss\":\"inf\"}\n"
+      "{\"event\":\"diverged\",\"since\":2,\"until\":3,\"why\":\"diverged: look there\"}\n");
+  EXPECT_EQ(check_up_text(check_up(folder_.path())),
+            "The loss of 2 of 3 steps was not finite, first at step 2; no tensor of a step was narrow, so "
+            "formats are "
+            "not why: look at the learning rate.\nDiverged: look there.\n");
+  EXPECT_EQ(check_up(folder_.path(), 1).losses.not_finite, 0u);
+  EXPECT_EQ(check_up(folder_.path(), 2).losses.diverged, "");
 }
 
 }  // namespace

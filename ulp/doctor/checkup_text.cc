@@ -144,12 +144,23 @@ std::string remedies(const CheckUp& check_up) {
 }
 
 std::string headline(const CheckUp& check_up) {
-  if (!check_up.narrow)
-    return "Healthy as far as formats go: no tensor of a step was narrow, so nothing was recorded.\n";
-  return capital(check_up.diagnosis.sentence) + ".\n";
+  const LossHistory& losses = check_up.losses;
+  const std::string stopped = losses.diverged.empty() ? "" : capital(losses.diverged) + ".\n";
+  if (check_up.narrow) return capital(check_up.diagnosis.sentence) + ".\n" + stopped;
+  const std::string wide = wide_sentence(losses);
+  return (losses.not_finite == 0 ? "Healthy as far as formats go: " + wide : capital(wide)) + ".\n" + stopped;
 }
 
 }  // namespace
+
+std::string wide_sentence(const LossHistory& losses) {
+  if (losses.not_finite == 0) return "no tensor of a step was narrow, so nothing was recorded";
+  return fmt::format(
+      "the loss of {} of {} steps was not finite, first at step {}; no tensor of a step was narrow, so "
+      "formats are not "
+      "why: look at the learning rate",
+      losses.not_finite, losses.steps, losses.first);
+}
 
 std::string check_up_text(const CheckUp& check_up) {
   const Diagnosis& found = check_up.diagnosis;

@@ -239,12 +239,14 @@ class JobRunner {
 
   JobEnd end_of(const std::string& folder, int status, std::string& why) const {
     const bool finished = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    const bool diverged = WIFEXITED(status) && WEXITSTATUS(status) == kDivergedCode;
     // By its handler, or before it had one.
     const bool by_signal = WIFSIGNALED(status) || WEXITSTATUS(status) == 128 + stop_.signal;
-    if (finished || (stop_.count > 0 && by_signal)) {
+    if (diverged) why = job_error(folder);
+    if (finished || diverged || (stop_.count > 0 && by_signal)) {
       std::error_code ignored;
       fs::remove(error_file(folder), ignored);
-      return finished ? JobEnd::finished : JobEnd::interrupted;
+      return finished ? JobEnd::finished : diverged ? JobEnd::diverged : JobEnd::interrupted;
     }
     why = job_error(folder);
     if (!WIFSIGNALED(status) && !why.empty()) return JobEnd::failed;

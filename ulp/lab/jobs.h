@@ -44,13 +44,18 @@ struct StopRequest {
   std::atomic<int> count = 0, signal = 0;
 };
 
-enum class JobEnd : uint8_t { finished, failed, interrupted };
+enum class JobEnd : uint8_t {
+  finished,
+  diverged,  // finished too, but its loss is not finite any more
+  failed,
+  interrupted,
+};
 
 class JobObserver {
  public:
   virtual ~JobObserver() = default;
   virtual void on_begin(size_t job, bool resumed) = 0;
-  // `seconds` is how long this process of it ran, `why` the reason of one that failed: its
+  // `seconds` is how long this process of it ran, `why` the reason of one that failed or diverged: its
   // error.txt is a copy, which a folder that cannot be written does not have.
   virtual void on_end(size_t job, JobEnd end, double seconds, const std::string& why) = 0;
   // A stop was asked for, and so many are to save and end.

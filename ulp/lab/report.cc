@@ -58,7 +58,8 @@ void fill(ReportRow& row, const std::vector<const RunResult*>& results) {
   row.best = spread_of(results, [](const RunResult& r) { return r.best; });
   row.best_fp32 = spread_of(results, [](const RunResult& r) { return r.best_fp32; });
   row.train_loss = spread_of(results, [](const RunResult& r) { return r.train_loss; }).mean;
-  row.low_ratio = spread_of(results, [](const RunResult& r) { return r.low_ratio; }).mean;
+  row.low_ratio =
+      spread_of(results, [](const RunResult& r) { return r.epochs == 0 ? kNone : r.low_ratio; }).mean;
   row.promotions = spread_of(results, [](const RunResult& r) { return r.promotions; }).mean;
   row.skipped = spread_of(results, [](const RunResult& r) { return r.skipped; }).mean;
   row.seconds = spread_of(results, [](const RunResult& r) { return r.seconds; }).mean;
@@ -197,6 +198,12 @@ std::string report_markdown(const std::string& title, std::span<const SweepOutco
                  [&](const ReportRow& other) { return other.grid == row.grid; });
     text += fmt::format("\n## {}\n\n{}", row.grid, grid_table(same));
   }
+  std::string stopped;
+  for (const SweepOutcome& outcome : outcomes) {
+    if (outcome.result.why.empty() || outcome.run->repeats) continue;
+    stopped += fmt::format("- `{}` {}\n", outcome.run->folder, outcome.result.why);
+  }
+  if (!stopped.empty()) text += "\n## Diverged\n\n" + stopped;
   std::string open;
   for (const SweepOutcome& outcome : outcomes) {
     if (outcome.state == JobState::finished || outcome.run->repeats) continue;

@@ -70,6 +70,23 @@ TEST(Results, NameTheMetric) {
   EXPECT_EQ(parse_result(epoch(1, "2", 0.5, 0.5, 0, 1), "m").score(), Score{});
 }
 
+TEST(Results, AnEpochWithoutAFiniteLossIsNeverTheBest) {
+  const std::string good = step(1, "2") + epoch(1, "2", 0.3, 0.35, 0, 1);
+  const std::string diverged = R"({"event":"diverged","since":2,"until":3,"why":"diverged: it did"})"
+                               "\n";
+  const RunResult result = parse_result(good + step(2, "\"nan\"") + epoch(2, "\"nan\"", 0.9, 0.9, 0, 1) +
+                                            step(3, "\"inf\"") + epoch(3, "3", 0.8, 0.8, 0, 1) + diverged,
+                                        "m");
+  EXPECT_EQ(result.best, 0.3);
+  EXPECT_EQ(result.best_fp32, 0.35);
+  EXPECT_TRUE(result.diverged);
+  EXPECT_EQ(result.why, "diverged: it did");
+  // A step that was skipped on the way spoils no epoch.
+  EXPECT_EQ(parse_result(step(1, "\"inf\"", true) + step(2, "2") + epoch(1, "2", 0.5, 0.5, 0, 1), "m").best,
+            0.5);
+  EXPECT_TRUE(std::isnan(parse_result(step(1, "\"nan\"") + diverged, "m").best));
+}
+
 TEST(Results, OfARunThatIsNotOver) {
   const RunResult none = parse_result("", "m");
   EXPECT_EQ(none.steps, 0u);
@@ -108,6 +125,8 @@ class ReportOfRuns : public testing::Test {
     outcome.result.peak_bytes = runs.size() << 20;
     outcome.result.promotions = runs.size();
     outcome.result.steps = state == JobState::fresh ? 0 : 10;
+    outcome.result.epochs = state == JobState::fresh ? 0 : 1;
+    outcome.result.train_loss = 0;
     outcomes.push_back(outcome);
     // They move while more are added.
     for (size_t i = 0; i < runs.size(); ++i) outcomes[i].run = &runs[i];
@@ -155,7 +174,7 @@ TEST_F(ReportOfRuns, HasARowForAllSeedsOfACombination) {
 
   const std::string text = report_markdown("title", outcomes);
   for (const char* words : {"# title", "## a", "## b", "60.00 (50.00..70.00)", "1 diverged, 1 failed",
-                            "1 of 2", "- `a/4` failed after 10 steps, 0 epochs: [train] it overflowed",
+                            "1 of 2", "- `a/4` failed after 10 steps, 1 epochs: [train] it overflowed",
                             "- `b/5` missing: stopped after 10 steps", "- `b/6` missing: not begun"}) {
     EXPECT_NE(text.find(words), text.npos) << words << "\n" << text;
   }

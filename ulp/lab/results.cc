@@ -18,8 +18,10 @@ void add_epoch(RunResult& result, const Json& line) {
   const std::string key = "test_" + result.metric, fp32 = key + "_fp32";
   const double value = metric_number(line, key), loss = metric_number(line, "train_loss");
   ++result.epochs;
+  // As the trainer chooses it.
+  const bool counts = !result.lost && std::isfinite(metric_number(line, "test_loss"));
   const bool better = result.higher_is_better ? value > result.best : value < result.best;
-  if (result.epochs == 1 || better || (std::isnan(result.best) && !std::isnan(value))) {
+  if (counts && (better || std::isnan(result.best))) {
     result.best = value;
     result.best_fp32 = line.contains(fp32) ? metric_number(line, fp32) : value;
   }
@@ -36,9 +38,13 @@ void add_line(RunResult& result, const Json& line) {
   if (event == "step") {
     ++result.steps;
     result.skipped += line.at("skipped").get<bool>() ? 1 : 0;
-    if (!std::isfinite(metric_number(line, "loss"))) result.diverged = true;
+    result.lost = !std::isfinite(metric_number(line, "loss"));
+    result.diverged = result.diverged || result.lost;
   } else if (event == "epoch") {
     add_epoch(result, line);
+  } else if (event == "diverged") {
+    result.diverged = true;
+    result.why = line.at("why").get<std::string>();
   } else if (event == "promote") {
     ++result.promotions;
   } else if (event == "done") {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 
@@ -16,14 +17,17 @@ struct RunResult {
   bool done = false;               // to the end
   std::string metric = "acc";      // the task's first
   bool higher_is_better = true;
-  // After the first epoch with the best test value; the second with the same weights computed in fp32.
-  double best = 0, best_fp32 = 0;
-  double train_loss = 0;  // of the last epoch
-  double low_ratio = 0;   // mean over the epochs
+  // After the first epoch with the best test value; the second with the same weights computed in fp32. NaN where no epoch
+  // ended with a finite loss.
+  double best = std::numeric_limits<double>::quiet_NaN(), best_fp32 = best;
+  double train_loss = best;  // of the last epoch; NaN where there was none
+  double low_ratio = 0;      // mean over the epochs
   uint64_t promotions = 0, skipped = 0;
   size_t peak_bytes = 0;
   double seconds = 0;     // of all epochs
   bool diverged = false;  // a loss was not finite
+  bool lost = false;      // that of the last step is not
+  std::string why = {};   // of a run that was stopped for it
 
   Score score() const { return {metric, higher_is_better}; }
 };

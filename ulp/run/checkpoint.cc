@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <list>
+#include <optional>
 #include <stdexcept>
 
 #include "ulp/base/error.h"
@@ -19,17 +21,29 @@ const std::string kEpoch = "epoch_";
 constexpr std::string_view kWeight = "epoch_examples";
 constexpr std::string_view kSide = "#side";  // what is stored beside codes; no tensor's name ends so
 
+// The whole text as a number, or none.
+template <typename T>
+std::optional<T> parsed(std::string_view text) {
+  T value{};
+  const char* end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc{} || at != end) return std::nullopt;
+  return value;
+}
+
 template <typename T>
 T number(const TensorMetadata& metadata, const std::string& path, const std::string& key) {
   const auto found = metadata.find(key);
-  T value{};
   if (found != metadata.end()) {
-    const char* end = found->second.data() + found->second.size();
-    if (const auto [at, error] = std::from_chars(found->second.data(), end, value);
-        error == std::errc{} && at == end)
-      return value;
+    if (const std::optional<T> value = parsed<T>(found->second)) return *value;
   }
   fail("checkpoint", "{} has no number '{}': it is not a checkpoint of a run", path, key);
+}
+
+bool is_finished(const TensorMetadata& metadata, const std::string& path) {
+  const auto finished = number<uint64_t>(metadata, path, "finished");
+  if (finished > 1) fail("checkpoint", "{} has 'finished' as {}: it must be 0 or 1", path, finished);
+  return finished == 1;
 }
 
 bool saved(const StateSlot& slot) { return slot.kind != Kind::grad_sum; }
@@ -95,10 +109,9 @@ size_t count_of(std::string_view text, std::string_view what) {
 bool is_longer(std::string_view saved, std::string_view run) {
   constexpr std::string_view kKey = "epochs ";
   if (!saved.starts_with(kKey) || !run.starts_with(kKey)) return false;
-  uint64_t before = 0, now = 0;
-  std::from_chars(saved.data() + kKey.size(), saved.data() + saved.size(), before);
-  std::from_chars(run.data() + kKey.size(), run.data() + run.size(), now);
-  return now > before;
+  const auto before = parsed<uint64_t>(saved.substr(kKey.size()));
+  const auto now = parsed<uint64_t>(run.substr(kKey.size()));
+  return before && now && *now > *before;
 }
 
 // The first item in which the two differ is what the user must know. A finished run may be made
@@ -152,6 +165,9 @@ StepProgress step_progress(const TensorMetadata& metadata, const std::string& pa
   p.step = number<uint64_t>(metadata, path, "step");
   p.updates = number<uint64_t>(metadata, path, "updates");
   p.loss_scale.scale = number<double>(metadata, path, "loss_scale");
+  if (!(p.loss_scale.scale > 0) || !std::isfinite(p.loss_scale.scale)) {
+    fail("checkpoint", "{} has a loss scale of {}: it must be finite and above 0", path, p.loss_scale.scale);
+  }
   p.loss_scale.good = number<uint64_t>(metadata, path, "loss_scale_good");
   p.loss_scale.skipped = number<uint64_t>(metadata, path, "loss_scale_skipped");
   const std::string promoted = metadata_text(metadata, "promoted");
@@ -210,6 +226,12 @@ void save_run_checkpoint(const std::string& path, const std::string& run, const 
                              {"best_test_" + p.metric, fmt::format("{}", p.best)},
                              {"final_test_" + p.metric, fmt::format("{}", p.last)},
                              {"finished", p.finished ? "1" : "0"}};
+  // Where they say something: files of other runs stay as they were.
+  if (p.not_finite > 0) {
+    metadata["not_finite"] = std::to_string(p.not_finite);
+    metadata["not_finite_first"] = p.first_not_finite;
+  }
+  if (!p.diverged.empty()) metadata["diverged"] = p.diverged;
   for (const auto& [key, value] : p.epoch_metrics) {
     // A meter may count what weighs the loss; then both must agree.
     if (const auto [entry, fresh] = metadata.emplace(kEpoch + key, value); !fresh && entry->second != value)
@@ -230,7 +252,7 @@ RunProgress load_run_checkpoint(const std::string& path, const std::string& run,
                                 const PrepareState& prepare) {
   const TensorFile file = open_checkpoint(path);
   const TensorMetadata& metadata = file.metadata();
-  const bool finished = metadata_text(metadata, "finished") == "1";
+  const bool finished = is_finished(metadata, path);
   const bool longer = check_same_run(path, metadata_text(metadata, "run"), run, finished);
   RunProgress p;
   static_cast<StepProgress&>(p) = step_progress(metadata, path);
@@ -243,7 +265,12 @@ RunProgress load_run_checkpoint(const std::string& path, const std::string& run,
   p.metric = metric;
   p.best = number<double>(metadata, path, "best_test_" + p.metric);
   p.last = number<double>(metadata, path, "final_test_" + p.metric);
+  if (metadata.contains("not_finite")) {
+    p.not_finite = number<uint64_t>(metadata, path, "not_finite");
+    p.first_not_finite = metadata_text(metadata, "not_finite_first");
+  }
   p.finished = finished && !longer;
+  if (p.finished) p.diverged = metadata_text(metadata, "diverged");
   p.longer = longer;
   fill_state(file, path, prepare(p));
   return p;
@@ -252,7 +279,7 @@ RunProgress load_run_checkpoint(const std::string& path, const std::string& run,
 bool checkpoint_finished(const std::string& path, const std::string& run) {
   const TensorFile file = open_checkpoint(path);
   const std::string saved = metadata_text(file.metadata(), "run");
-  const bool finished = metadata_text(file.metadata(), "finished") == "1";
+  const bool finished = is_finished(file.metadata(), path);
   // Of what was saved, as many whole items as are asked about: a seed of 12 is not one of 1.
   std::string_view first = saved;
   for (size_t at = 0, items = 1 + count_of(run, "; "); items > 0 && at != saved.npos; --items) {
@@ -260,6 +287,10 @@ bool checkpoint_finished(const std::string& path, const std::string& run) {
     first = std::string_view(saved).substr(0, at);
   }
   return !check_same_run(path, first, run, finished) && finished;
+}
+
+std::string checkpoint_divergence(const std::string& path) {
+  return metadata_text(open_checkpoint(path).metadata(), "diverged");
 }
 
 }  // namespace ulp

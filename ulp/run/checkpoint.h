@@ -33,9 +33,13 @@ struct RunProgress : StepProgress {
   std::map<std::string, std::string> epoch_metrics;
   // Of the task's first metric, `best_test_NAME` and `final_test_NAME` in the file.
   std::string metric = "acc";
-  double best = 0, last = 0;
+  double best = 0, last = 0;  // NaN: of no epoch yet that counts
+  // Steps in a row up to the last one whose loss was not finite, and which tensor was first.
+  uint64_t not_finite = 0;
+  std::string first_not_finite = {};
   bool finished = false;
-  bool longer = false;  // it was finished, and now has more epochs; not in the file
+  std::string diverged = {};  // why a finished run was stopped; "": it was not
+  bool longer = false;        // it was finished, and now has more epochs; not in the file
 
   bool operator==(const RunProgress&) const = default;
 };
@@ -58,5 +62,7 @@ RunProgress load_run_checkpoint(const std::string& path, const std::string& run,
 // Whether the file is of a run that is finished; of `run` the first items are enough. A finished run that `run` gives more
 // epochs is not. Throws an Error for a file that is damaged, foreign, or of another run.
 bool checkpoint_finished(const std::string& path, const std::string& run);
+// Of a finished run, why it was stopped; "" if it was not.
+std::string checkpoint_divergence(const std::string& path);
 
 }  // namespace ulp

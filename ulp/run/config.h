@@ -37,7 +37,8 @@ struct RunConfig {
   // Steps win where both are above 0. Setting one from text makes the other 0, so that the later level holds.
   int64_t epochs = 10, steps = 0;
   int64_t batch = 128;
-  int64_t grad_accum = 1;  // micro-batches of a batch
+  int64_t grad_accum = 1;        // micro-batches of a batch
+  int64_t stop_not_finite = 50;  // steps in a row; 0: never
 
   std::string optimizer = "sgd";
   std::optional<double> lr = {}, momentum = {}, weight_decay = {};

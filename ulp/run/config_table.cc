@@ -188,6 +188,8 @@ std::span<const ConfigField> config_fields() {
       {"batch", "Length", &C::batch, "COUNT", "Examples a step", kSize, "batch_size"},
       {"grad_accum", "Length", &C::grad_accum, "COUNT",
        "Micro-batches that a batch is cut into; must divide it", kMicroBatches},
+      {"stop_not_finite", "Length", &C::stop_not_finite, "STEPS",
+       "Stop, with exit code 3, after so many steps in a row whose loss is not finite; 0: never", kCount},
 
       {"optimizer", "Optimizer", &C::optimizer, "NAME", optimizer_help, kOptimizer},
       {"lr", "Optimizer", &C::lr, "RATE", rate_help, kPositive, "learning_rate"},

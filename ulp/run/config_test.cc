@@ -112,6 +112,7 @@ TEST(Config, EveryFieldIsReadBackFromTheFile) {
   config.seed = std::numeric_limits<uint64_t>::max();
   config.out = "somewhere";
   config.checkpoint_every = 10;
+  config.stop_not_finite = 7;
   config.tensorboard = true;
   const RunConfig defaults;
   for (const ConfigField& field : config_fields()) {

@@ -27,8 +27,13 @@ class Stepper {
   // be sought afterwards.
   void measure_scale(BatchStream& batches);
 
-  // The step that comes next, and the progress after it.
-  StepResult train(const FeedBatch& batch, double lr, StepProgress& progress, const OutputReader& read = {});
+  // The step that comes next, and the progress after it. With `watch`, what first_not_finite needs
+  // is kept if the loss is not finite: a copy of the weights in the memory of the host.
+  StepResult train(const FeedBatch& batch, double lr, StepProgress& progress, const OutputReader& read = {},
+                   bool watch = false);
+  // Of the last step, whose loss was not finite: which tensor was first, as a clause. The batch must
+  // be that step's, and no format may have changed since.
+  std::string first_not_finite(const FeedBatch& batch);
   // Of the tensors of the last step, those that must be promoted; none where promotion is off.
   std::vector<Promotion> overflowed() const;
   // Gives them their high formats. An exception leaves the progress as it was.
@@ -49,6 +54,10 @@ class Stepper {
   Engine& engine_;
   LossScaler scaler_;
   std::optional<double> promotion_;  // its threshold
+  // Of the last step, as first_not_finite needs it: the weights of before, if they changed.
+  StepState last_;
+  bool updated_ = false;
+  std::optional<StateCopy> before_;
 };
 
 }  // namespace ulp

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <thread>
 
 #include "ulp/base/error.h"
@@ -11,6 +12,7 @@
 #include "ulp/base/parallel.h"
 #include "ulp/base/process.h"
 #include "ulp/optim/schedule.h"
+#include "ulp/run/idle.h"
 #include "ulp/run/run_folder.h"
 #include "ulp/run/sensitivity.h"
 #include "ulp/run/setup.h"
@@ -138,6 +140,7 @@ void Trainer::start(bool resume) {
   // What may refuse comes before what changes a file.
   open_ranges();
   cut_metrics(path("metrics.jsonl"), progress_.step, progress_.epochs_done);
+  if (resume) keep_changes();
   metrics_ = std::make_unique<MetricsFile>(path("metrics.jsonl"));
   if (progress_.longer) {
     metrics_->write({{"event", "extend"}, {"step", progress_.step}, {"epochs", config_.epochs}});
@@ -176,11 +179,23 @@ void Trainer::start(bool resume) {
   report.state_bytes_per_parameter = engine_->bytes_per_parameter();
   observer_.on_start(report);
   for (const std::string& note : arithmetic_notes(config_)) observer_.on_note(note);
+  for (const std::string& note : idle_notes(config_, *engine_, batches, total_steps_))
+    observer_.on_note(note);
   if (const unsigned cores = std::thread::hardware_concurrency();
       cores > 0 && report.threads > static_cast<int>(cores)) {
     observer_.on_note(fmt::format("{} threads on {} cores wait for each other: --threads {} is faster",
                                   report.threads, cores, cores));
   }
+}
+
+// What a resumed run may change: where the data lies, threads, more epochs. Kept once nothing can be
+// refused any more: a mistake must not stand in the way of the next try.
+void Trainer::keep_changes() const {
+  const std::string file = path("config.toml");
+  const RunConfig before = load_config(file);
+  RunConfig kept = config_;
+  kept.out = before.out;  // the folder may have moved
+  if (kept != before) write_file_atomically(file, config_text(kept));
 }
 
 Outcome Trainer::run(bool resume, const std::atomic<bool>& stop) {
@@ -211,8 +226,10 @@ bool Trainer::step(const std::atomic<bool>& stop) {
   const double lr = rate(schedule_of(config_), optimizer_config(config_).lr, progress_.step,
                          train_->batches(), total_steps_);
   const double scale = stepper_->scaler().scale();
-  const StepResult result =
-      stepper_->train(batch, lr, progress_, [&](const Outputs& outputs) { meter_->add(outputs, batch); });
+  const StepResult result = stepper_->train(
+      batch, lr, progress_, [&](const Outputs& outputs) { meter_->add(outputs, batch); },
+      progress_.not_finite == 0);
+  watch_loss(batch, result.mean());
   const std::vector<Promotion> promotions = stepper_->overflowed();
   const auto count = static_cast<double>(batch.shape.examples);
   progress_.epoch_loss += result.loss;
@@ -256,10 +273,14 @@ bool Trainer::step(const std::atomic<bool>& stop) {
     ranges_->write(range_record(report), total_steps_, !promotions.empty() || !std::isfinite(report.loss));
   observer_.on_step(report);
   if (!promotions.empty()) promote(promotions);
-  if (!std::isfinite(report.loss)) {
-    observer_.on_note(fmt::format("the loss of step {} is {}", report.step, report.loss));
-    report_trouble();
+  if (progress_.not_finite == 1) {
+    observer_.on_note(
+        fmt::format("the loss of step {} is {}: {}", report.step, report.loss, progress_.first_not_finite));
   }
+  if (progress_.not_finite > 0) report_trouble();
+  // Before the loss scale's own end, which a step whose loss is not finite counts for too.
+  if (progress_.not_finite > 0 && progress_.not_finite == static_cast<uint64_t>(config_.stop_not_finite))
+    diverge();
   if (stepper_->scaler().stuck()) {
     save("last.safetensors");
     report_trouble();
@@ -270,6 +291,31 @@ bool Trainer::step(const std::atomic<bool>& stop) {
     save("last.safetensors");
   }
   return true;
+}
+
+// Of steps in a row whose loss is not finite the first one shows what went wrong.
+void Trainer::watch_loss(const FeedBatch& batch, double loss) {
+  if (std::isfinite(loss)) {
+    progress_.not_finite = 0;
+    progress_.first_not_finite.clear();
+  } else if (++progress_.not_finite == 1) {
+    progress_.first_not_finite = stepper_->first_not_finite(batch);
+  }
+}
+
+// The run is finished: resumed, it would go on with the same numbers.
+void Trainer::diverge() {
+  const uint64_t since = progress_.step - progress_.not_finite + 1;
+  progress_.diverged = fmt::format(
+      "diverged: no loss from step {} to step {} is finite; at step {} {}: choose a lower --lr or formats "
+      "with more range (--stop-not-finite 0 would go on)",
+      since, progress_.step, since, progress_.first_not_finite);
+  // Without a "step": whoever goes on from here cuts it off.
+  metrics_->write(
+      {{"event", "diverged"}, {"since", since}, {"until", progress_.step}, {"why", progress_.diverged}});
+  progress_.finished = true;
+  save("last.safetensors");
+  throw Diverged(progress_.diverged);
 }
 
 Json Trainer::cancelled_by_weight() const {
@@ -357,7 +403,7 @@ bool Trainer::end_epoch(const std::atomic<bool>& stop) {
   report.step = progress_.step;
   report.train_loss = progress_.epoch_loss / progress_.epoch_weight;
   report.train = named(meter_->values());
-  report.test_loss = evaluation.loss;
+  report.test_loss = test_loss_ = evaluation.loss;
   report.test = evaluation.metrics;
   report.narrow = !engine_->computes_in_fp32();
   report.test_fp32 = evaluation.metrics_fp32;
@@ -366,7 +412,10 @@ bool Trainer::end_epoch(const std::atomic<bool>& stop) {
   report.seconds = now() - epoch_started_;
   report.examples_per_second = epoch_examples_here_ / std::max(trained, 1e-9);
   const Metric& score = task_->metrics().front();
-  report.best = progress_.epochs_done == 0 || score.better(report.test.front().value, progress_.best);
+  // An epoch that ends without a finite loss is never the best, whatever its weights happen to score.
+  const bool none_yet = progress_.epochs_done == 0 || std::isnan(progress_.best);
+  report.best = progress_.not_finite == 0 && std::isfinite(report.test_loss) &&
+                (none_yet || score.better(report.test.front().value, progress_.best));
   Json line = {{"event", "epoch"}, {"epoch", report.epoch}, {"train_loss", report.train_loss}};
   for (const MetricValue& metric : report.train) line["train_" + metric.name] = metric.value;
   line["test_loss"] = report.test_loss;
@@ -393,7 +442,8 @@ bool Trainer::end_epoch(const std::atomic<bool>& stop) {
   progress_.epoch_loss = progress_.epoch_weight = 0;
   meter_->reset();
   progress_.last = report.test.front().value;
-  progress_.best = report.best ? progress_.last : progress_.best;
+  if (report.best || none_yet)
+    progress_.best = report.best ? progress_.last : std::numeric_limits<double>::quiet_NaN();
   progress_.finished = progress_.step == total_steps_;
   observer_.on_epoch(report);
   if (report.best) save("best.safetensors");
@@ -405,6 +455,9 @@ bool Trainer::end_epoch(const std::atomic<bool>& stop) {
 }
 
 void Trainer::finish() {
+  // A run may end before it has taken as many steps as it would be stopped after. Where only the last step was bad and
+  // was skipped, its weights are good.
+  if (progress_.not_finite > 0 && !std::isfinite(test_loss_) && config_.stop_not_finite > 0) diverge();
   if (rss_forgotten_) rss_peak_ = peak_resident_bytes();
   DoneReport report;
   report.best_test = {progress_.metric, progress_.best};
@@ -481,27 +534,25 @@ void Trainer::save(std::string_view file) {
 
 Outcome train(const RunConfig& wanted, bool resume, Observer& observer, const std::atomic<bool>& stop) {
   check(wanted);
+  if (!resume) refuse_idle_options(wanted);
   namespace fs = std::filesystem;
   const RunFolder claimed(wanted, resume);
   RunConfig config = wanted;
   config.out = claimed.path();
   const fs::path folder(config.out);
+  const std::string last = (folder / "last.safetensors").string();
   std::error_code error;
+  // As a sweep begins one: nothing has been done with the option yet.
+  if (resume && !fs::exists(last, error)) refuse_idle_options(config);
   if (!resume) {
     // Of a run that never began: another configuration would measure something else.
     fs::remove(folder / "sensitivity.json", error);
     write_file_atomically((folder / "config.toml").string(), config_text(config));
   }
-  const std::string last = (folder / "last.safetensors").string();
   // Asked before the data is looked for, which may be gone by now.
-  if (resume && fs::exists(last, error) && checkpoint_finished(last, run_text(config)))
+  if (resume && fs::exists(last, error) && checkpoint_finished(last, run_text(config))) {
+    if (const std::string why = checkpoint_divergence(last); !why.empty()) throw Diverged(why);
     return Outcome::was_finished;
-  // What may change is kept: where the data lies, threads, more epochs.
-  if (resume) {
-    RunConfig kept = config;
-    const std::string file = (folder / "config.toml").string();
-    kept.out = load_config(file).out;
-    if (kept != load_config(file)) write_file_atomically(file, config_text(kept));
   }
   Trainer trainer(config, observer);
   return trainer.run(resume, stop);

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "ulp/base/error.h"
 #include "ulp/io/metrics.h"
 #include "ulp/io/tensorboard.h"
 #include "ulp/precision/promotion.h"
@@ -27,6 +28,13 @@ namespace ulp {
 
 enum class Outcome : uint8_t { finished, interrupted, was_finished };
 
+// A run whose loss is not a finite number any more. It is finished: going on would change nothing.
+class Diverged : public Error {
+ public:
+  explicit Diverged(const std::string& why) : Error("train", why) {}
+};
+constexpr int kDivergedCode = 3;  // what `ulp train` then exits with
+
 struct Evaluation {
   double loss = 0;
   std::vector<MetricValue> metrics;       // in the run's formats
@@ -40,7 +48,8 @@ class Trainer {
   ~Trainer();
 
   // From the start, or from where the run's last checkpoint stands. `stop` ends it after the step that is running, with a
-  // checkpoint. Throws an Error if a file cannot be written; what was saved before stays.
+  // checkpoint. Throws an Error if a file cannot be written; what was saved before stays. Throws Diverged for a run that
+  // has come to nothing, once it is saved as such.
   Outcome run(bool resume, const std::atomic<bool>& stop);
 
   // Of a checkpoint in the run's folder: "last" or "best".
@@ -58,6 +67,7 @@ class Trainer {
   std::vector<double> sensitivities();
   std::vector<MetricValue> named(const std::vector<double>& values) const;
   void start(bool resume);
+  void keep_changes() const;
   bool step(const std::atomic<bool>& stop);
   void open_ranges();
   RangeRecord range_record(const StepReport& report) const;
@@ -65,6 +75,8 @@ class Trainer {
   void promote(std::span<const Promotion> promotions);
   void add_score(Json& line) const;
   void report_trouble();
+  void watch_loss(const FeedBatch& batch, double loss);
+  [[noreturn]] void diverge();
   bool end_epoch(const std::atomic<bool>& stop);
   bool evaluate_all(const std::atomic<bool>* stop, Evaluation& result);
   void load(const std::string& file);
@@ -92,11 +104,12 @@ class Trainer {
   double started_ = 0, epoch_started_ = 0;
   double epoch_examples_here_ = 0;  // since epoch_started_
   double rate_ = 0;                 // examples a second, smoothed
+  double test_loss_ = 0;            // of the last epoch
 };
 
 // The checks and files of a new run or a resumed one around Trainer, in a folder of its own (see
 // RunFolder): writes config.toml first. A folder without a checkpoint resumes from step 0; a
-// finished run is left alone.
+// finished run is left alone. Throws Diverged for one that has come to nothing, now or before.
 Outcome train(const RunConfig& config, bool resume, Observer& observer, const std::atomic<bool>& stop);
 
 }  // namespace ulp

@@ -43,8 +43,8 @@ class AccuracyMeter : public Meter {
     return {{"correct", std::to_string(correct_)}, {"examples", std::to_string(examples_)}};
   }
   void restore(const State& state) override {
-    correct_ = static_cast<uint64_t>(number(state, "correct"));
-    examples_ = static_cast<uint64_t>(number(state, "examples"));
+    correct_ = count(state, "correct");
+    examples_ = count(state, "examples");
   }
 
  private:

@@ -25,16 +25,25 @@ const TaskInfo& find_task(std::string_view name) {
   fail("tasks", "unknown task '{}': known are {}", name, fmt::join(known, ", "));
 }
 
-double Meter::number(const State& state, const std::string& key) {
+namespace {
+
+template <typename T>
+T parsed(const Meter::State& state, const std::string& key) {
   const auto found = state.find(key);
-  double value = 0;
-  if (found != state.end() && !found->second.empty()) {
+  T value{};
+  if (found != state.end()) {
     const char* end = found->second.data() + found->second.size();
     const auto [rest, error] = std::from_chars(found->second.data(), end, value);
     if (error == std::errc() && rest == end) return value;
   }
   fail("checkpoint", "the state of the metrics has no number '{}'", key);
 }
+
+}  // namespace
+
+double Meter::number(const State& state, const std::string& key) { return parsed<double>(state, key); }
+
+uint64_t Meter::count(const State& state, const std::string& key) { return parsed<uint64_t>(state, key); }
 
 std::unique_ptr<LearningTask> make_task(const TaskOptions& options) {
   return find_task(options.task).make(options);

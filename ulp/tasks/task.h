@@ -48,8 +48,9 @@ class Meter {
   virtual void restore(const State& state) = 0;
 
  protected:
-  // A number of a state, or an Error.
+  // A number of a state, and one that counts, or an Error.
   static double number(const State& state, const std::string& key);
+  static uint64_t count(const State& state, const std::string& key);
 };
 
 // The batches of one part of a data set, epoch after epoch.
