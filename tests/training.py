@@ -101,6 +101,54 @@ def tensors(path):
     return found, metadata
 
 
+def fields(message):
+    """(number, value) of a protocol buffer message; bytes of what has a length."""
+    at = 0
+
+    def varint():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = message[at]
+            at += 1
+            value |= (byte & 0x7f) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+    while at < len(message):
+        head = varint()
+        if head & 7 == 0:
+            yield head >> 3, varint()
+            continue
+        size = {1: 8, 5: 4}.get(head & 7) or varint()
+        yield head >> 3, message[at:at + size]
+        at += size
+
+
+def event_scalars(event):
+    """[(tag, step, value)] of an event of TensorBoard."""
+    parts = dict(fields(event))
+    if 5 not in parts:
+        return []
+    value = dict(fields(dict(fields(parts[5]))[1]))
+    return [(value[1].decode(), parts.get(2, 0), struct.unpack('<f', value[2])[0])]
+
+
+def run_scalars(folder):
+    """Every scalar of all of TensorBoard's files of a run, which must be whole, in order."""
+    found = []
+    for name in sorted(os.listdir(folder)):
+        if not name.startswith('events.'):
+            continue
+        data, at = read(os.path.join(folder, name)), 0
+        while at < len(data):
+            size, = struct.unpack_from('<Q', data, at)
+            found += event_scalars(data[at + 12:at + 12 + size])
+            at += 16 + size
+        assert at == len(data), name
+    return sorted(found)
+
+
 class UlpCase(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
