@@ -245,9 +245,11 @@ Plan::Lives Plan::find_lives(const PlanOptions& options) const {
   // Live ranges of tensors that have bytes.
   Lives made{
       std::vector<TensorPlace>(graph_.tensor_count()), std::vector<int>(graph_.tensor_count(), -1), {}};
-  auto& [life, buffer_of, buffers] = made;
+  std::vector<TensorPlace>& life = made.life;
+  std::vector<int>& buffer_of = made.buffer_of;
+  auto& buffers = made.buffers;
   const auto touch = [&](TensorId id, int when) {
-    TensorPlace& p = made.life[at(bases[at(id)])];
+    TensorPlace& p = life[at(bases[at(id)])];
     if (p.first < 0) p.first = when;
     p.first = std::min(p.first, when);
     p.last = std::max(p.last, when);

@@ -25,7 +25,7 @@ void check_sensitivity_file(const NetworkId& id, const std::string& policy) {
   const auto here = id.items();
   for (const auto& [name, value] : measured.network) {
     const auto same =
-        std::find_if(here.begin(), here.end(), [&](const auto& item) { return item.first == name; });
+        std::find_if(here.begin(), here.end(), [&key = name](const auto& item) { return item.first == key; });
     // 1 and 1.0 are one width.
     if (same == here.end() || parse_json(same->second) == parse_json(value)) continue;
     fail("precision", "sensitivity file '{}' is of {} {}, this is of {} {}", file, name, value, name,
