@@ -81,7 +81,7 @@ constexpr int64_t kRows[] = {1, 1, 2, 5};
 
 class RandomMaker {
  public:
-  explicit RandomMaker(uint64_t seed) : random_(seed) {}
+  explicit RandomMaker(Random& random) : random_(random) {}
 
   Graph make() {
     const int64_t weights = random_.between(0, 3), statistics = random_.between(0, 2);
@@ -223,7 +223,7 @@ class RandomMaker {
     }
   }
 
-  Random random_;
+  Random& random_;
   GraphMaker maker_;
   std::vector<TensorId> pool_, weights_, statistics_, gradients_;
   std::vector<std::pair<size_t, TensorId>> sums_;  // of which gradient
@@ -232,6 +232,11 @@ class RandomMaker {
 
 }  // namespace
 
-Graph random_made_up_graph(uint64_t seed) { return RandomMaker(seed).make(); }
+Graph random_made_up_graph(Random& random) { return RandomMaker(random).make(); }
+
+Graph random_made_up_graph(uint64_t seed) {
+  Random random(seed);
+  return random_made_up_graph(random);
+}
 
 }  // namespace ulp::harness

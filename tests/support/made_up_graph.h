@@ -9,6 +9,8 @@
 
 namespace ulp::harness {
 
+class Random;
+
 extern const OpDef kMadeUp;         // general
 extern const OpDef kMadeUpMap;      // elementwise
 extern const OpDef kMadeUpColumns;  // a reduction
@@ -39,6 +41,7 @@ class GraphMaker {
 // Every node that can stand in a graph: views, copies, states that are read and written in every
 // phase, sums that are added to, and sizes around the alignment. The same graph for a seed on every
 // machine.
+Graph random_made_up_graph(Random& random);
 Graph random_made_up_graph(uint64_t seed);
 
 }  // namespace ulp::harness

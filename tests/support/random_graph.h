@@ -1,9 +1,10 @@
-// Training graphs that no one would write: a seed decides which operators there are, what reads
-// what, and all shapes. A seed gives the same graph on every machine.
+// Training graphs that no one would write: a seed, or bytes, decide which operators there are, what
+// reads what, and all shapes. The same ones give the same graph on every machine.
 #pragma once
 
 #include <cstdint>
 #include <random>
+#include <span>
 #include <string>
 
 #include "tests/support/harness.h"
@@ -17,7 +18,16 @@ namespace ulp::harness {
 class Random {
  public:
   explicit Random(uint64_t seed) : engine_(seed) {}
-  uint64_t word() { return engine_(); }
+  // What is drawn is a byte each, as long as there are some: for a fuzzer, which changes one choice
+  // with one byte. They must outlive this.
+  explicit Random(std::span<const uint8_t> bytes) : bytes_(bytes), engine_(1) {}
+
+  uint64_t word() {
+    if (bytes_.empty()) return engine_();
+    const uint8_t byte = bytes_.front();
+    bytes_ = bytes_.subspan(1);
+    return byte;
+  }
   // Both ends included.
   int64_t between(int64_t low, int64_t high) {
     return low + static_cast<int64_t>(word() % static_cast<uint64_t>(high - low + 1));
@@ -29,6 +39,7 @@ class Random {
   }
 
  private:
+  std::span<const uint8_t> bytes_ = {};
   std::mt19937_64 engine_;
 };
 
