@@ -6,6 +6,7 @@
 # make bench   benchmarks, as ratios measured in one run
 # make check   formatting, layering, names
 # make asan | tsan   the tests under sanitizers
+# make fuzz    broken and made-up inputs for every parser (ten minutes); fuzz/README.md
 # make cuda    compile the device side (needs nvcc)
 # make tidy    clang-tidy
 # make format  reformat the sources in place
@@ -14,9 +15,11 @@ JOBS ?= $(shell nproc)
 RELEASE := build/release
 # More flags for CMake: make test CMAKE_FLAGS=-DULP_WERROR=ON
 CMAKE_FLAGS ?=
+# make fuzz FUZZ_FLAGS="--times 100 npy idx"
+FUZZ_FLAGS ?=
 PACKAGES := tools/install_packages
 
-.PHONY: build all install test demo slow bench check asan tsan cuda tidy format packages configure clean
+.PHONY: build all install test demo slow bench check asan tsan fuzz cuda tidy format packages configure clean
 
 build: configure
 	cmake --build --preset release -j $(JOBS) --target ulp
@@ -67,13 +70,19 @@ asan tsan: packages
 	cmake --build --preset $@ -j $(JOBS)
 	TSAN_OPTIONS="suppressions=$(CURDIR)/tools/tsan.txt" ctest --test-dir build/$@ -L quick --output-on-failure
 
+fuzz: packages
+	@$(PACKAGES) tools/packages-fuzz.txt
+	@cmake --preset fuzz $(CMAKE_FLAGS) > build/configure-fuzz.log 2>&1 || (cat build/configure-fuzz.log; exit 1)
+	cmake --build --preset fuzz -j $(JOBS) --target fuzz
+	fuzz/run build/fuzz/fuzz $(FUZZ_FLAGS)
+
 cuda: packages
 	@cmake --preset cuda $(CMAKE_FLAGS) > build/configure-cuda.log 2>&1 || (cat build/configure-cuda.log; exit 1)
 	cmake --build --preset cuda -j $(JOBS) $(if $(TARGET),--target $(TARGET))
 
 tidy: all
 	@$(PACKAGES) tools/packages-check.txt
-	find apps bench examples tests ulp -name '*.cc' | xargs clang-tidy -p $(RELEASE) --quiet
+	find apps bench examples fuzz tests ulp -name '*.cc' | xargs clang-tidy -p $(RELEASE) --quiet
 
 format:
 	@$(PACKAGES) tools/packages-check.txt
