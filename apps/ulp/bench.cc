@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "apps/ulp/commands.h"
+#include "apps/ulp/fit.h"
 #include "apps/ulp/options.h"
 #include "ulp/data/dataset.h"
 #include "ulp/lab/step_bench.h"
@@ -28,7 +29,7 @@ void step_bench_command(StepBenchCommandOptions& options) {
     options.bench.input = fmt::format("{}x{}x{}", shape.channels.value_or(3), shape.height.value_or(32),
                                       shape.width.value_or(32));
   }
-  const StepBench bench = bench_step(options.bench);
+  const StepBench bench = that_must_fit("bench", [&] { return bench_step(options.bench); });
   if (options.json) {
     fmt::print("{}\n", step_bench_json(bench));
   } else {

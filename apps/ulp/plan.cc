@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "apps/ulp/commands.h"
+#include "apps/ulp/fit.h"
 #include "apps/ulp/options.h"
 #include "apps/ulp/plan_choices.h"
 #include "apps/ulp/text.h"
@@ -19,6 +20,7 @@
 #include "ulp/run/config.h"
 #include "ulp/run/idle.h"
 #include "ulp/run/setup.h"
+#include "ulp/runtime/registry.h"
 #include "ulp/session/engine.h"
 
 namespace ulp {
@@ -129,7 +131,7 @@ void print_tensors(const Engine& engine, const Summary& summary) {
     fmt::print("{:<8}{:>14}{}\n", i, summary.groups[i], summary.low[i] ? "  low" : "");
 }
 
-void print_summary(const Engine& engine, const Summary& summary) {
+void print_summary(const Engine& engine, const Summary& summary, const std::string& device) {
   const PlanBytes bytes = engine.planned_bytes();
   const auto line = [](std::string_view name, size_t count) {
     fmt::print("  {:<18}{:>14}  {}\n", name, count, bytes_text(static_cast<double>(count)));
@@ -145,6 +147,9 @@ void print_summary(const Engine& engine, const Summary& summary) {
   line("workspace", bytes.workspace);
   if (bytes.snapshot > 0) line("snapshot", bytes.snapshot);
   line("peak", engine.planned_peak_bytes());
+  const size_t free = device_of(find_backend(device)).free_bytes();
+  if (engine.planned_peak_bytes() > free)
+    fmt::print("  which is more than the {} that are free here\n", bytes_text(static_cast<double>(free)));
 }
 
 void save_assignment(const PlanCommandOptions& options, const NetworkId& id, const std::string& policy,
@@ -217,7 +222,7 @@ void plan_command(const PlanCommandOptions& options) {
     fmt::print("{}\n", plan_json(engine, summary).dump());
     return;
   }
-  print_summary(engine, summary);
+  print_summary(engine, summary, config.device);
   fmt::print("\n{}", update_summary(made, engine));
   if (options.choices) fmt::print("\n{}", update_table(made, engine));
   if (options.tensors) print_tensors(engine, summary);
@@ -265,7 +270,7 @@ void add_plan_command(CLI::App& program) {
       "  ulp plan --model resnet18 --policy size:0.5 --device cuda\n"
       "  ulp plan --task characters --model charmlp --length 64 --classes 80 --policy size:0.5\n"
       "  ulp plan --model squeezenet --width 0.25 --json");
-  command->callback([options] { plan_command(*options); });
+  command->callback([options] { that_must_fit("plan", [&] { plan_command(*options); }); });
 }
 
 }  // namespace ulp
