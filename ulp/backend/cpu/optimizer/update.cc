@@ -15,11 +15,27 @@ struct Piece {
   size_t tensor, first, count;
 };
 
-void cut(std::vector<Piece>& pieces, size_t tensor, size_t elements, size_t size) {
-  for (size_t first = 0; first < elements; first += size) {
-    pieces.push_back({tensor, first, std::min(size, elements - first)});
+// All pieces of one size of several tensors, in order. They are worked out when they are asked for: a
+// list of them would take memory for tensors that are only planned.
+class Pieces {
+ public:
+  explicit Pieces(size_t size) : size_(size) {}
+
+  void add(size_t elements) {
+    elements_.push_back(elements);
+    ends_.push_back(count() + elements / size_ + (elements % size_ != 0));
   }
-}
+  size_t count() const { return ends_.empty() ? 0 : ends_.back(); }
+  Piece operator[](size_t i) const {
+    const auto tensor = static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), i) - ends_.begin());
+    const size_t first = (i - (tensor == 0 ? 0 : ends_[tensor - 1])) * size_;
+    return {tensor, first, std::min(size_, elements_[tensor] - first)};
+  }
+
+ private:
+  size_t size_;
+  std::vector<size_t> elements_, ends_;  // by tensor: how many pieces it and those before it have
+};
 
 // Calls body(part, piece number) for every piece; a part has consecutive pieces and one thread.
 template <typename Body>
@@ -37,9 +53,9 @@ class UpdateTask : public Task {
     Workspace workspace;
     for (const NodeId id : problem.roots) {
       steps_.emplace_back(problem, problem.graph()[id], workspace);
-      cut(spans_, steps_.size() - 1, steps_.back().elements(), kSpan);
+      spans_.add(steps_.back().elements());
     }
-    parts_ = std::min(static_cast<size_t>(thread_count()), spans_.size());
+    parts_ = std::min(static_cast<size_t>(thread_count()), spans_.count());
     found_.resize(parts_ * steps_.size());
     for (size_t part = 0; part < parts_; ++part)
       scratch_.push_back(workspace.book(UpdateStep::scratch_bytes(), 1));
@@ -49,8 +65,8 @@ class UpdateTask : public Task {
   void run(const RunContext& context) override {
     for (UpdateStep& step : steps_) step.begin(context);
     std::fill(found_.begin(), found_.end(), UpdateStep::Found{});
-    for_pieces(spans_.size(), parts_, [&](size_t part, size_t i) {
-      const Piece& span = spans_[i];
+    for_pieces(spans_.count(), parts_, [&](size_t part, size_t i) {
+      const Piece span = spans_[i];
       UpdateStep::Found found;
       for (size_t at = 0; at < span.count; at += step::kPiece) {
         steps_[span.tensor].run(context, span.first + at, std::min(step::kPiece, span.count - at),
@@ -69,7 +85,7 @@ class UpdateTask : public Task {
   static constexpr size_t kSpan = 16 * step::kPiece;  // what a thread takes at a time
 
   std::vector<UpdateStep> steps_;
-  std::vector<Piece> spans_;
+  Pieces spans_{kSpan};
   size_t parts_ = 0;
   std::vector<size_t> scratch_;           // in the workspace, by part
   std::vector<UpdateStep::Found> found_;  // by part and step
@@ -83,19 +99,19 @@ class SquaresTask : public Task {
     for (const NodeId id : problem.roots) {
       const Node& node = problem.graph()[id];
       sums_.push_back({Reader::stored(problem, node.in[0]), node.out[0]});
-      cut(pieces_, sums_.size() - 1, sums_.back().grad.elements(), kPiece);
+      pieces_.add(sums_.back().grad.elements());
     }
-    parts_ = std::min(static_cast<size_t>(thread_count()), pieces_.size());
+    parts_ = std::min(static_cast<size_t>(thread_count()), pieces_.count());
     Workspace workspace;
-    piece_sums_ = workspace.book(pieces_.size(), sizeof(double));
+    piece_sums_ = workspace.book(pieces_.count(), sizeof(double));
     buffer_ = workspace.book(parts_ * kPiece);
     workspace_ = workspace.bytes();
   }
 
   void run(const RunContext& context) override {
     double* sums = reinterpret_cast<double*>(context.workspace + piece_sums_);
-    for_pieces(pieces_.size(), parts_, [&](size_t part, size_t i) {
-      const Piece& piece = pieces_[i];
+    for_pieces(pieces_.count(), parts_, [&](size_t part, size_t i) {
+      const Piece piece = pieces_[i];
       const Reader& grad = sums_[piece.tensor].grad;
       float* buffer = floats(context, buffer_) + part * kPiece;
       const float* direct = grad.direct(context);
@@ -103,7 +119,7 @@ class SquaresTask : public Task {
       sums[i] = step::squares(direct != nullptr ? direct + piece.first : buffer, piece.count);
     });
     for (const Sum& sum : sums_) *context.as<double>(sum.out) = 0;
-    for (size_t i = 0; i < pieces_.size(); ++i) *context.as<double>(sums_[pieces_[i].tensor].out) += sums[i];
+    for (size_t i = 0; i < pieces_.count(); ++i) *context.as<double>(sums_[pieces_[i].tensor].out) += sums[i];
   }
 
  private:
@@ -114,7 +130,7 @@ class SquaresTask : public Task {
   };
 
   std::vector<Sum> sums_;
-  std::vector<Piece> pieces_;
+  Pieces pieces_{kPiece};
   size_t parts_ = 0, piece_sums_ = 0, buffer_ = 0;
 };
 
