@@ -83,19 +83,6 @@ void print_class_counts(std::string_view part, const std::vector<size_t>& counts
   }
 }
 
-// A name with control characters, which a terminal might obey, as '?': bytes below 32, 127, and UTF-8's c2 80
-// to c2 9f.
-std::string printable(std::string name) {
-  for (size_t i = 0; i < name.size(); ++i) {
-    const auto byte = static_cast<uint8_t>(name[i]);
-    if (byte < 32 || byte == 127) name[i] = '?';
-    if (byte == 0xc2 && i + 1 < name.size() && static_cast<uint8_t>(name[i + 1]) / 32 == 4) {
-      name.replace(i, 2, "?");
-    }
-  }
-  return name;
-}
-
 // Where mean and deviation are from.
 std::string_view normalise_text(const DatasetInfo& info) { return info.mean.empty() ? "measured" : "recipe"; }
 
@@ -117,6 +104,7 @@ void print_set(const ImageSet& set, const DatasetInfo& info, const std::string& 
   for (size_t i = 0; i < set.class_names.size(); ++i) {
     line("", fmt::format("{} {}", i, printable(set.class_names[i])));
   }
+  for (const std::string& name : set.skipped) line("skipped, no picture", printable(name));
   print_class_counts("train a class", class_counts(set, set.train));
   print_class_counts("test a class", class_counts(set, set.test));
   line(fmt::format("mean ({})", normalise_text(info)), fmt::format("{}", fmt::join(set.mean, " ")));
@@ -148,6 +136,7 @@ void check(const CheckOptions& options) {
               {"channels", set.channels},
               {"classes", set.classes},
               {"class_names", set.class_names},
+              {"skipped", set.skipped},
               {"train", set.train.count()},
               {"test", set.test.count()},
               {"train_per_class", class_counts(set, set.train)},

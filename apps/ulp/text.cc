@@ -44,4 +44,15 @@ std::string shell_quoted(const std::string& word) {
   return quoted + "'";
 }
 
+std::string printable(std::string name) {
+  for (size_t i = 0; i < name.size(); ++i) {
+    const auto byte = static_cast<uint8_t>(name[i]);
+    if (byte < 32 || byte == 127) name[i] = '?';
+    if (byte == 0xc2 && i + 1 < name.size() && static_cast<uint8_t>(name[i + 1]) / 32 == 4) {
+      name.replace(i, 2, "?");
+    }
+  }
+  return name;
+}
+
 }  // namespace ulp

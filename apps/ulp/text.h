@@ -20,6 +20,10 @@ std::string number_text(float value);
 // Bytes with a unit: 512 B, 1.5 KiB, 3.2 MiB.
 std::string bytes_text(double bytes);
 
+// A name with control characters, which a terminal might obey, as '?': bytes below 32, 127, and UTF-8's
+// c2 80 to c2 9f.
+std::string printable(std::string name);
+
 // A word of a command as a POSIX shell reads it: quoted where it must be, otherwise as it is.
 std::string shell_quoted(const std::string& word);
 

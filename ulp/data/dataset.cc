@@ -59,6 +59,12 @@ const std::array<DatasetInfo, 6>& table() {
        .marker = "data_batch_1.bin",
        .subfolders = {"cifar10", "cifar-10-batches-bin", "cifar10/cifar-10-batches-bin"},
        .get = "download https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz and unpack it in a folder",
+       .pickles = "cifar-10-batches-py",
+       .pickle = "data_batch_1",
+       .convert =
+           "python3 -c \"import glob, pickle; [open(n + '.bin', 'wb').write(b''.join(bytes([l]) + "
+           "r.tobytes() for l, r in zip(b['labels'], b['data']))) for n in glob.glob('data_batch_?') + "
+           "['test_batch'] for b in [pickle.load(open(n, 'rb'), encoding='latin1')]]\"",
        .read = read_cifar10},
       {.name = "cifar100",
        .about = "colour photographs in fine classes",
@@ -73,6 +79,12 @@ const std::array<DatasetInfo, 6>& table() {
        .marker = "train.bin",
        .subfolders = {"cifar100", "cifar-100-binary", "cifar100/cifar-100-binary"},
        .get = "download https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz and unpack it in a folder",
+       .pickles = "cifar-100-python",
+       .pickle = "meta",
+       .convert =
+           "python3 -c \"import pickle; [open(n + '.bin', 'wb').write(b''.join(bytes([c, f]) + r.tobytes() "
+           "for c, f, r in zip(b['coarse_labels'], b['fine_labels'], b['data']))) for n in ('train', 'test') "
+           "for b in [pickle.load(open(n, 'rb'), encoding='latin1')]]\"",
        .read = read_cifar100},
       {.name = "folder",
        .about = "your own PNG and JPEG files, a folder a class",
@@ -137,6 +149,20 @@ std::string& data_root() {
   return folder;
 }
 
+// Where torchvision has put the set, as Python wrote it; "": nowhere.
+std::string pickles_of(const DatasetInfo& info, const DatasetPlace& place) {
+  if (info.pickles.empty()) return "";
+  for (const std::string& folder : place.looked) {
+    const std::string parent = fs::path(folder).parent_path();
+    for (const std::string& there :
+         {folder, fmt::format("{}/{}", folder, info.pickles), fmt::format("{}/{}", parent, info.pickles)}) {
+      std::error_code error;
+      if (fs::is_regular_file(fmt::format("{}/{}", there, info.pickle), error)) return there;
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 std::span<const DatasetInfo> datasets() { return table(); }
@@ -181,6 +207,13 @@ DatasetPlace locate(const DatasetInfo& info, const std::string& data_dir) {
 std::string absence(const DatasetInfo& info, const DatasetPlace& place) {
   if (!place.denied.empty()) {
     return fmt::format("cannot look for {} in {}: permission denied", info.name, joined(place.denied));
+  }
+  if (const std::string folder = pickles_of(info, place); !folder.empty()) {
+    return fmt::format(
+        "{} in {} are Python's pickles, and Ulp reads the binary version; to convert them: cd '{}' && {}; "
+        "then "
+        "--data-dir '{}'",
+        info.name, folder, folder, info.convert, folder);
   }
   std::string use;
   if (info.system.empty()) {

@@ -26,6 +26,8 @@ struct ImageSet {
   // (channels), of byte / 255: the usual recipe's constants, or measured over the training images (measure).
   std::vector<float> mean, deviation;
   std::vector<std::string> class_names;  // (classes), or none where the files name none
+  std::vector<std::string> skipped;      // files beside the pictures that are none
+  size_t border = 0;  // zeros on each side, which the files do not have; in height and width
   Examples train, test;
 
   size_t image_bytes() const { return height * width * channels; }
@@ -50,6 +52,9 @@ struct DatasetInfo {
   std::vector<std::string_view> subfolders = {};  // where it may lie below a data folder
   std::string_view system = "";                   // where Debian puts it; "" where Debian has none
   std::string_view get;                           // how to get it
+  // As torchvision keeps it: the folder, a file in it that no other version has, and the command that
+  // writes the binary version beside it. "": it has none.
+  std::string_view pickles = "", pickle = "", convert = "";
   ImageSet (*read)(const DatasetInfo& info, const std::string& place, const DataRequest& request);
 };
 

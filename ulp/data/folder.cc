@@ -1,8 +1,11 @@
 // A folder of pictures: train/ and test/ (or val/), in each one folder a class, in each of those PNG and JPEG
 // files. Classes are numbered in the order of their names, byte by byte; within a class files come in the order
-// of theirs. Names that start with a dot are skipped; anything else that is no picture is refused. The set is
-// grey if every picture is, else RGB. Without a size in the request all pictures must have the same.
+// of theirs. Names that start with a dot are passed over. What is no picture by its name and by its first bytes
+// is skipped and named in the set: thumbnails, notes, folders within a class. A damaged picture is refused. The
+// set is grey if every picture is, else RGB. Without a size in the request all pictures must have the same.
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <exception>
 #include <filesystem>
 
@@ -34,6 +37,37 @@ std::vector<std::string> names_in(const std::string& folder) {
   return names;
 }
 
+// By its name or its first bytes. What has neither is nobody's damaged picture.
+bool is_picture(const std::string& path) {
+  std::string ending = fs::path(path).extension();
+  for (char& c : ending) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (ending == ".png" || ending == ".jpg" || ending == ".jpeg") return true;
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return false;
+  std::array<uint8_t, 4> bytes{};
+  const size_t count = RegularFile("folder", path).read(bytes);
+  const auto begins = [&](std::string_view with) {
+    return count >= with.size() && std::equal(with.begin(), with.end(), bytes.begin(),
+                                              [](char a, uint8_t b) { return static_cast<uint8_t>(a) == b; });
+  };
+  return begins("\x89PNG") || begins("\xff\xd8\xff");
+}
+
+// The folders among what a folder holds; the rest is added to what is skipped.
+std::vector<std::string> class_folders(const std::string& folder, std::vector<std::string>& skipped) {
+  std::vector<std::string> names;
+  for (std::string& name : names_in(folder)) {
+    const std::string path = fmt::format("{}/{}", folder, name);
+    std::error_code error;
+    if (fs::is_directory(path, error)) {
+      names.push_back(std::move(name));
+    } else {
+      skipped.push_back(path);
+    }
+  }
+  return names;
+}
+
 // The pictures of one part, brought to the set's size and channels.
 class PartReader {
  public:
@@ -42,14 +76,19 @@ class PartReader {
   void read(const std::string& folder) {
     std::vector<std::string> files;
     std::vector<int32_t> labels;
-    for (const std::string& name : names_in(folder)) {
+    for (const std::string& name : class_folders(folder, set_.skipped)) {
       const auto known = std::lower_bound(set_.class_names.begin(), set_.class_names.end(), name);
       if (known == set_.class_names.end() || *known != name) {
         fail("folder", "{}/{} is a class that the training pictures do not have", folder, name);
       }
       const std::string class_folder = fmt::format("{}/{}", folder, name);
       for (const std::string& file : names_in(class_folder)) {
-        files.push_back(fmt::format("{}/{}", class_folder, file));
+        const std::string path = fmt::format("{}/{}", class_folder, file);
+        if (!is_picture(path)) {
+          set_.skipped.push_back(path);
+          continue;
+        }
+        files.push_back(path);
         labels.push_back(static_cast<int32_t>(known - set_.class_names.begin()));
       }
       if (labels.empty() || labels.back() != known - set_.class_names.begin()) {
@@ -138,7 +177,8 @@ ImageSet read_folder(const DatasetInfo&, const std::string& place, const DataReq
   if (!has_test && !is_there("folder", val)) {
     fail("folder", "{} has neither test/ nor val/ beside train/", place);
   }
-  set.class_names = names_in(train);
+  std::vector<std::string> beside;  // said once, by who reads the part
+  set.class_names = class_folders(train, beside);
   set.classes = set.class_names.size();
   PartReader(set, set.train, scale).read(train);
   PartReader(set, set.test, scale).read(has_test ? test : val);

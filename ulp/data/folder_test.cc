@@ -13,6 +13,7 @@
 
 #include <cmath>
 #include <random>
+#include <tuple>
 
 #include "tests/support/temp.h"
 #include "ulp/base/parallel.h"
@@ -455,18 +456,44 @@ TEST_F(Folder, SaysWhatIsWrong) {
   std::filesystem::create_directories(folder_ / "train/cat");
   EXPECT_EQ(said(), "[folder] F/train/cat holds no pictures: a class needs at least one");
   add_small();
-  add("train/readme", "hello");
-  EXPECT_EQ(said(), "[folder] cannot read folder F/train/readme: Not a directory");
-  std::filesystem::remove(folder_ / "train/readme");
   add("test/dog/1.png", png(1, 2, kGrey, {7, 8}));
   EXPECT_EQ(said(), "[folder] F/test/dog is a class that the training pictures do not have");
   std::filesystem::remove_all(folder_ / "test/dog");
   EXPECT_EQ(said(), "");
-  add("train/cat/notes.txt", "hello");
-  EXPECT_EQ(said(), "[image] F/train/cat/notes.txt is neither a PNG nor a JPEG file");
-  std::filesystem::remove(folder_ / "train/cat/notes.txt");
-  std::filesystem::create_directories(folder_ / "train/cat/more");
-  EXPECT_EQ(said(), "[image] cannot read F/train/cat/more: Is a directory");
+  // A picture by its name or by its first bytes is not passed over, whatever is wrong with it.
+  for (const auto& [name, bytes, wrong] :
+       {std::tuple("notes.PNG", "hello", "is neither a PNG nor a JPEG file"),
+        {"notes.jpeg", "", "is neither a PNG nor a JPEG file"},
+        {"notes", "\xff\xd8\xff", "is a damaged JPEG file"},
+        {"notes.txt", "\x89PNG\r\n", "is a damaged PNG file"}}) {
+    add(std::string("train/cat/") + name, bytes);
+    EXPECT_TRUE(said().starts_with(fmt::format("[image] F/train/cat/{} {}", name, wrong))) << said();
+    std::filesystem::remove(folder_ / "train/cat" / name);
+  }
+  std::filesystem::create_directories(folder_ / "train/cat/more.png");
+  EXPECT_EQ(said(), "[image] cannot read F/train/cat/more.png: Is a directory");
+}
+
+TEST_F(Folder, NamesAndSkipsWhatIsNoPicture) {
+  add_small();
+  const ImageSet clean = load();
+  EXPECT_TRUE(clean.skipped.empty());
+  for (const char* name : {"train/readme.txt", "train/cat/Thumbs.db", "train/cat/more/1.png",
+                           "test/ape/a.gif", "test/labels.csv"})
+    add(name, "GIF89a");
+  // A picture with another name is one.
+  add("train/ape/y.gif", png(1, 2, kGrey, {1, 1}));
+  const ImageSet set = load();
+  std::vector<std::string> skipped;
+  for (const std::string& path : set.skipped) skipped.push_back(path.substr(folder_.path().size() + 1));
+  EXPECT_EQ(skipped, (std::vector<std::string>{"train/readme.txt", "train/cat/Thumbs.db", "train/cat/more",
+                                               "test/labels.csv", "test/ape/a.gif"}));
+  EXPECT_EQ(set.class_names, clean.class_names);
+  EXPECT_EQ(set.train.count(), clean.train.count() + 1);
+  EXPECT_EQ(set.test.images, clean.test.images);
+  // Where nothing else is left, that is said.
+  std::filesystem::remove(folder_ / "test/ape/1.jpg");
+  EXPECT_EQ(said(), "[folder] F/test/ape holds no pictures: a class needs at least one");
 }
 
 }  // namespace

@@ -83,6 +83,7 @@ ImageSet read_idx(const DatasetInfo& info, const std::string& place, const DataR
   set.height = set.width = kPadded;
   set.channels = 1;
   set.classes = info.classes;
+  set.border = kPadding;
   set.train = part("train");
   set.test = part("t10k");
   return set;
