@@ -14,6 +14,8 @@ void add_models_command(CLI::App& program);
 void add_plan_command(CLI::App& program);
 void add_train_command(CLI::App& program);
 void add_eval_command(CLI::App& program);
+void add_export_command(CLI::App& program);
+void add_predict_command(CLI::App& program);
 void add_doctor_command(CLI::App& program);
 void add_sensitivity_command(CLI::App& program);
 void add_lab_command(CLI::App& program);

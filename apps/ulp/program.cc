@@ -57,6 +57,8 @@ void run(int argc, char** argv) {
   ulp::add_plan_command(program);
   ulp::add_train_command(program);
   ulp::add_eval_command(program);
+  ulp::add_predict_command(program);
+  ulp::add_export_command(program);
   ulp::add_doctor_command(program);
   ulp::add_sensitivity_command(program);
   ulp::add_lab_command(program);

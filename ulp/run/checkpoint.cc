@@ -9,7 +9,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/base/text.h"
-#include "ulp/io/safetensors.h"
+#include "ulp/io/metrics.h"
 
 namespace ulp {
 namespace {
@@ -19,6 +19,7 @@ constexpr std::string_view kVersion = "2";
 // weights has had its name since there was one term for each example.
 const std::string kEpoch = "epoch_";
 constexpr std::string_view kWeight = "epoch_examples";
+const std::string kFact = "fact ";
 constexpr std::string_view kSide = "#side";  // what is stored beside codes; no tensor's name ends so
 
 // The whole text as a number, or none.
@@ -219,7 +220,7 @@ void save_checkpoint(const std::string& path, const std::string& run, const Stat
 }
 
 void save_run_checkpoint(const std::string& path, const std::string& run, const State& state,
-                         const RunProgress& p) {
+                         const RunProgress& p, const Facts& facts) {
   TensorMetadata metadata = {{"epochs_done", std::to_string(p.epochs_done)},
                              {"epoch_loss", fmt::format("{}", p.epoch_loss)},
                              {std::string(kWeight), fmt::format("{}", p.epoch_weight)},
@@ -236,6 +237,11 @@ void save_run_checkpoint(const std::string& path, const std::string& run, const 
     // A meter may count what weighs the loss; then both must agree.
     if (const auto [entry, fresh] = metadata.emplace(kEpoch + key, value); !fresh && entry->second != value)
       throw std::logic_error("the meter's '" + key + "' is another number than the run's");
+  }
+  // Names of folders may be no UTF-8, which metadata must be.
+  for (const auto& [name, text] : facts) {
+    const std::string json = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+    metadata[kFact + name] = Json::parse(json).get<std::string>();
   }
   save_state(path, run, state, p, std::move(metadata));
 }
@@ -291,6 +297,46 @@ bool checkpoint_finished(const std::string& path, const std::string& run) {
 
 std::string checkpoint_divergence(const std::string& path) {
   return metadata_text(open_checkpoint(path).metadata(), "diverged");
+}
+
+CheckpointFile::CheckpointFile(const std::string& path)
+    : path_(path), file_(open_checkpoint(path)), step_(number<uint64_t>(file_.metadata(), path, "step")) {}
+
+Facts CheckpointFile::facts() const {
+  Facts facts;
+  for (const auto& [key, text] : file_.metadata()) {
+    if (key.starts_with(kFact)) facts[key.substr(kFact.size())] = text;
+  }
+  return facts;
+}
+
+SavedTensor CheckpointFile::find(const std::string& name, const Shape& shape) const {
+  StateSlot slot;
+  slot.name = name;
+  slot.shape = shape;
+  const std::string text = metadata_text(file_.metadata(), format_key(slot));
+  const size_t space = text.find(' ');
+  const std::string extents = space == text.npos ? "" : text.substr(space + 1);
+  if (extents != shape_text(shape)) {
+    fail("checkpoint", "{} has '{}' as '{}', the network of its configuration has it as {}", path_, name,
+         shown_text(text), shape_text(shape));
+  }
+  slot.storage = parse_storage(text.substr(0, space));
+  SavedTensor saved{slot.storage, {}};
+  const std::vector<StoredTensor> parts = stored(slot);
+  const std::vector<size_t> bytes = stored_bytes(slot);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const StoredTensor& found = file_.find(parts[i].name);
+    if (found.dtype != parts[i].dtype || found.shape != parts[i].shape || found.bytes.size() != bytes[i])
+      fail("checkpoint", "{}: '{}' does not have the bytes of {}", path_, parts[i].name, shown_text(text));
+    if (i == 0) {
+      saved.codes = found.bytes;
+    } else {
+      // Aligned: wide elements stand first in what save_tensors writes.
+      saved.side = {reinterpret_cast<const uint32_t*>(found.bytes.data()), bytes[i] / sizeof(uint32_t)};
+    }
+  }
+  return saved;
 }
 
 }  // namespace ulp

@@ -5,12 +5,15 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "ulp/io/safetensors.h"
 #include "ulp/precision/loss_scale.h"
 #include "ulp/runtime/state.h"
+#include "ulp/tasks/task.h"
 
 namespace ulp {
 
@@ -48,8 +51,9 @@ struct RunProgress : StepProgress {
 // refused when loaded.
 void save_checkpoint(const std::string& path, const std::string& run, const State& state,
                      const StepProgress& progress);
+// `facts` is what the task knows of its data set.
 void save_run_checkpoint(const std::string& path, const std::string& run, const State& state,
-                         const RunProgress& progress);
+                         const RunProgress& progress, const Facts& facts = {});
 
 // Reads the file, hands what it says to `prepare`, which makes the state that goes with it, compares all of it with that
 // state (names, shapes, storages), and only then fills it. Throws an Error for a file that is damaged, foreign, or of
@@ -64,5 +68,30 @@ RunProgress load_run_checkpoint(const std::string& path, const std::string& run,
 bool checkpoint_finished(const std::string& path, const std::string& run);
 // Of a finished run, why it was stopped; "" if it was not.
 std::string checkpoint_divergence(const std::string& path);
+
+// A tensor of a checkpoint as it is stored; its bytes belong to the file.
+struct SavedTensor {
+  Storage storage;
+  std::span<const uint8_t> codes;
+  std::span<const uint32_t> side = {};
+};
+
+// A checkpoint without a run around it, for those who use its weights. Throws an Error for a file
+// that is damaged or foreign.
+class CheckpointFile {
+ public:
+  explicit CheckpointFile(const std::string& path);
+
+  uint64_t step() const { return step_; }
+  // None in files of earlier versions.
+  Facts facts() const;
+  // Throws an Error if there is none of this name and shape.
+  SavedTensor find(const std::string& name, const Shape& shape) const;
+
+ private:
+  const std::string path_;
+  const TensorFile file_;
+  uint64_t step_ = 0;
+};
 
 }  // namespace ulp

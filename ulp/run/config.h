@@ -26,6 +26,7 @@ struct RunConfig {
   std::string model = "resnet20";
   double width = 1;
   double label_smoothing = 0;
+  std::string init = "";  // "": random
 
   std::string data = "fashion-mnist";
   std::string data_dir = "";     // "": the usual places

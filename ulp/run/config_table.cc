@@ -168,6 +168,10 @@ std::span<const ConfigField> config_fields() {
       {"width", "Model", &C::width, "FACTOR", "Factor on the network's numbers of channels", kPositive},
       {"label_smoothing", "Model", &C::label_smoothing, "SHARE",
        "Share of the target spread evenly over all classes", kFraction},
+      {"init", "Model", &C::init, "FILE",
+       "Start from the weights in this safetensors file, as `ulp export` and PyTorch write it, instead of "
+       "random ones",
+       kAnything},
 
       {"data", "Data", &C::data, "NAME", "Data set (see ulp datasets), or the file of a text", kDataSet,
        "dataset"},

@@ -5,6 +5,7 @@
 
 #include "ulp/optim/schedule.h"
 #include "ulp/precision/demote.h"
+#include "ulp/run/export.h"
 #include "ulp/run/setup.h"
 
 namespace ulp {
@@ -40,6 +41,7 @@ Pilot::Pilot(const RunConfig& config, const LearningTask& task, const PilotOptio
   }
   task.keep_data(*engine_);
   engine_->allocate();
+  if (!config.init.empty()) init_weights(*engine_, config.init, config.seed);
 }
 
 size_t Pilot::groups() const { return group_elements(engine_->counted()).size(); }

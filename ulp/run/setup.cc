@@ -52,7 +52,8 @@ std::string run_text(const RunConfig& config, const std::function<bool(const Con
     // Of the two that end a run one holds.
     if (field.name == (config.steps > 0 ? "epochs" : "steps")) continue;
     // Those that came later, where they change nothing: runs of before can still be resumed.
-    constexpr std::array<std::string_view, 5> later = {"task", "length", "tensor_core", "tf32", "fp8_native"};
+    constexpr std::array<std::string_view, 6> later = {"task", "length",     "tensor_core",
+                                                       "tf32", "fp8_native", "init"};
     if (std::find(later.begin(), later.end(), field.name) != later.end() &&
         field.get(config) == field.get(RunConfig{}))
       continue;

@@ -12,6 +12,7 @@
 #include "ulp/base/parallel.h"
 #include "ulp/base/process.h"
 #include "ulp/optim/schedule.h"
+#include "ulp/run/export.h"
 #include "ulp/run/idle.h"
 #include "ulp/run/run_folder.h"
 #include "ulp/run/sensitivity.h"
@@ -67,13 +68,15 @@ struct Outline {
 
 }  // namespace
 
-Trainer::Trainer(const RunConfig& config, Observer& observer) : config_(config), observer_(observer) {
+Trainer::Trainer(const RunConfig& config, Observer& observer, bool by_class)
+    : config_(config), observer_(observer) {
   check(config);
   if (config.threads > 0) set_thread_count(static_cast<int>(config.threads));
   // What cannot fit is refused before the data is read, which may take minutes and gigabytes. Where
   // batches are made on the device, plans have numbers of the data in them and must wait for it.
-  const TaskOptions options = task_options(config);
-  task_ = options.resident ? make_task(options) : outline_task(options);
+  wanted_ = task_options(config);
+  wanted_.scores = by_class;
+  task_ = wanted_.resident ? make_task(wanted_) : outline_task(wanted_);
   const Outline outline(*task_);
   plan();
   engine_->check_free(0);
@@ -105,7 +108,7 @@ void Trainer::plan() {
 }
 
 void Trainer::read_data() {
-  if (task_->made_up()) task_ = make_task(task_options(config_));
+  if (task_->made_up()) task_ = make_task(wanted_);
 }
 
 // Measured once: the file is the run's own from then on.
@@ -136,6 +139,8 @@ void Trainer::start(bool resume) {
   if (error) fail("train", "cannot read {}: {}", last, error.message());
   if (resume && saved) load(last);
   if (progress_.finished) return;
+  const bool begins = !config_.init.empty() && !(resume && saved);
+  if (begins) init_weights(*engine_, config_.init, config_.seed);
   if (progress_.step == 0) stepper_->measure_scale(*train_);
   // What may refuse comes before what changes a file.
   open_ranges();
@@ -178,6 +183,8 @@ void Trainer::start(bool resume) {
   report.threads = thread_count();
   report.state_bytes_per_parameter = engine_->bytes_per_parameter();
   observer_.on_start(report);
+  if (begins) save("last.safetensors");  // the file of weights may be gone when the run is resumed
+  for (const std::string& note : task_->notes()) observer_.on_note(note);
   for (const std::string& note : arithmetic_notes(config_)) observer_.on_note(note);
   for (const std::string& note : idle_notes(config_, *engine_, batches, total_steps_))
     observer_.on_note(note);
@@ -508,6 +515,8 @@ bool Trainer::evaluate_all(const std::atomic<bool>* stop, Evaluation& result) {
   result.loss = loss / weight;
   result.metrics = named(own->values());
   result.metrics_fp32 = named(fp32->values());
+  result.classes = own->by_class();
+  result.classes_fp32 = fp32->by_class();
   return true;
 }
 
@@ -528,7 +537,7 @@ void Trainer::load(const std::string& file) {
 
 void Trainer::save(std::string_view file) {
   progress_.epoch_metrics = meter_->save();
-  save_run_checkpoint(path(file), run_, engine_->state(), progress_);
+  save_run_checkpoint(path(file), run_, engine_->state(), progress_, task_->facts());
   observer_.on_checkpoint(path(file), progress_.step);
 }
 

@@ -39,12 +39,15 @@ struct Evaluation {
   double loss = 0;
   std::vector<MetricValue> metrics;       // in the run's formats
   std::vector<MetricValue> metrics_fp32;  // computed in fp32
+  // If they were asked for, and the task has classes.
+  std::vector<ClassCount> classes, classes_fp32;
 };
 
 class Trainer {
  public:
   // Loads the data, makes the plans. Throws an Error for a configuration that cannot be followed.
-  Trainer(const RunConfig& config, Observer& observer);
+  // `by_class`: evaluations count each class too.
+  Trainer(const RunConfig& config, Observer& observer, bool by_class = false);
   ~Trainer();
 
   // From the start, or from where the run's last checkpoint stands. `stop` ends it after the step that is running, with a
@@ -85,6 +88,7 @@ class Trainer {
 
   const RunConfig config_;
   Observer& observer_;
+  TaskOptions wanted_;
   std::unique_ptr<LearningTask> task_;
   std::unique_ptr<BatchStream> train_, test_;
   std::unique_ptr<Meter> meter_;  // of the epoch that is trained

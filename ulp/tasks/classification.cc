@@ -1,6 +1,6 @@
 #include "ulp/tasks/classification.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -28,17 +28,34 @@ std::span<const uint8_t> bytes_of(std::span<const int32_t> values) {
   return {reinterpret_cast<const uint8_t*>(values.data()), values.size_bytes()};
 }
 
+// As `classify` sees it: of equal scores the first is the largest.
+bool is_largest(std::span<const float> scores, size_t label) {
+  for (size_t i = 0; i < scores.size(); ++i) {
+    if (!(i < label ? scores[label] > scores[i] : scores[label] >= scores[i])) return false;
+  }
+  return true;
+}
+
 // The share of examples whose label has the largest score.
 class AccuracyMeter : public Meter {
  public:
-  void add(const Outputs& outputs, const FeedBatch&) override {
+  // `scores`: the output that has them, or "".
+  AccuracyMeter(std::shared_ptr<const ImageSet> set, std::string scores)
+      : set_(std::move(set)), scores_(std::move(scores)) {}
+
+  void add(const Outputs& outputs, const FeedBatch& batch) override {
     correct_ += static_cast<uint64_t>(outputs[kSums][1]);
     examples_ += static_cast<uint64_t>(outputs.count());
+    if (!scores_.empty() && outputs.has(scores_)) add_classes(outputs, batch);
   }
+  std::vector<ClassCount> by_class() const override { return classes_; }
   std::vector<double> values() const override {
     return {static_cast<double>(correct_) / static_cast<double>(std::max<uint64_t>(examples_, 1))};
   }
-  void reset() override { correct_ = examples_ = 0; }
+  void reset() override {
+    correct_ = examples_ = 0;
+    classes_.clear();
+  }
   State save() const override {
     return {{"correct", std::to_string(correct_)}, {"examples", std::to_string(examples_)}};
   }
@@ -48,7 +65,30 @@ class AccuracyMeter : public Meter {
   }
 
  private:
+  // Scores are read in evaluation alone, so the examples are the test set's.
+  void add_classes(const Outputs& outputs, const FeedBatch& batch) {
+    for (size_t label = classes_.size(); label < set_->classes; ++label)
+      classes_.push_back(
+          {label < set_->class_names.size() ? set_->class_names[label] : std::to_string(label)});
+    const std::span<const float> scores = outputs[scores_];
+    // Where batches are made on a device, it is told the numbers of the examples only.
+    const Feed* labels = batch.find("labels");
+    const Feed* fed = labels != nullptr ? labels : batch.find("examples");
+    const auto* numbers = static_cast<const int32_t*>(fed->values) + outputs.first();
+    for (int64_t i = 0; i < outputs.count(); ++i) {
+      const int32_t label =
+          labels != nullptr ? numbers[i] : set_->test.labels[static_cast<size_t>(numbers[i])];
+      ClassCount& counted = classes_[static_cast<size_t>(label)];
+      ++counted.examples;
+      const auto first = static_cast<size_t>(i) * set_->classes;
+      counted.right += is_largest(scores.subspan(first, set_->classes), static_cast<size_t>(label)) ? 1 : 0;
+    }
+  }
+
+  std::shared_ptr<const ImageSet> set_;
+  std::string scores_;
   uint64_t correct_ = 0, examples_ = 0;
+  std::vector<ClassCount> classes_;
 };
 
 class ImageStream : public BatchStream {
@@ -140,11 +180,13 @@ TaskOptions without_many_channels(TaskOptions options, const ImageSet& set) {
   return options;
 }
 
-Network network_of(const Classifier& made) {
+// Training has no use for scores, and with them its memory would be another.
+Network network_of(const Builder& b, const Classifier& made, bool scores) {
   Network network;
   network.loss = made.loss;
   network.loss_sum = made.sums;
   network.outputs = {made.sums};
+  if (scores && !b.training()) network.outputs.push_back(made.scores);
   return network;
 }
 
@@ -169,12 +211,12 @@ const TaskInfo classification_task{.name = "classification",
                                    .outline = outline,
                                    .sketch = sketch};
 
-BuildFunction classifier_build(const ModelRequest& request) {
-  return [request](Builder& b, const BatchShape& shape) {
+BuildFunction classifier_build(const ModelRequest& request, bool scores) {
+  return [request, scores](Builder& b, const BatchShape& shape) {
     ModelRequest of = request;
     of.batch = shape.examples;
     const ImageSources sources = add_image_sources(b, of);
-    return network_of(add_classifier(b, sources.input, sources.labels, of));
+    return network_of(b, add_classifier(b, sources.input, sources.labels, of), scores);
   };
 }
 
@@ -220,7 +262,7 @@ ModelRequest ClassificationTask::request() const {
 }
 
 BuildFunction ClassificationTask::build() const {
-  if (!options_.resident) return classifier_build(request());
+  if (!options_.resident) return classifier_build(request(), options_.scores);
   std::array<ImageBatchOptions, 2> images;  // by mode
   for (const Mode mode : {Mode::training, Mode::inference}) {
     const bool training = mode == Mode::training;
@@ -234,14 +276,14 @@ BuildFunction ClassificationTask::build() const {
     for (size_t c = 0; c < std::min(set_->channels, made.normalise.size()); ++c)
       made.normalise[c] = make_normalise(set_->mean[c], set_->deviation[c]);
   }
-  return [request = request(), images](Builder& b, const BatchShape& shape) {
+  return [request = request(), images, scores = options_.scores](Builder& b, const BatchShape& shape) {
     const ImageBatchOptions& options = images[b.training() ? 0 : 1];
     const TensorId examples = indices(b, "examples", {shape.examples});
     const TensorId input = image_batch(b, "input", examples, options);
     const TensorId labels = take(b, "labels", examples, options.rows);
     ModelRequest of = request;
     of.batch = shape.examples;
-    return network_of(add_classifier(b, input, labels, of));
+    return network_of(b, add_classifier(b, input, labels, of), scores);
   };
 }
 
@@ -282,7 +324,9 @@ std::unique_ptr<BatchStream> ClassificationTask::stream(Part part) const {
   return std::make_unique<ImageStream>(set(), part, loader_options(part));
 }
 
-std::unique_ptr<Meter> ClassificationTask::meter() const { return std::make_unique<AccuracyMeter>(); }
+std::unique_ptr<Meter> ClassificationTask::meter() const {
+  return std::make_unique<AccuracyMeter>(set_, scores());
+}
 
 void ClassificationTask::keep_data(Engine& engine) const {
   if (!options_.resident) return;
@@ -307,6 +351,36 @@ NetworkId ClassificationTask::id() const {
 std::string ClassificationTask::data_text() const {
   return fmt::format("; classes {}; input {}x{}x{}", set_->classes, set_->channels, set_->height,
                      set_->width);
+}
+
+Facts ClassificationTask::facts() const {
+  Facts facts = LearningTask::facts();
+  facts["mean"] = fmt::format("{}", fmt::join(set_->mean, " "));
+  facts["deviation"] = fmt::format("{}", fmt::join(set_->deviation, " "));
+  facts["border"] = std::to_string(set_->border);
+  for (size_t i = 0; i < set_->class_names.size(); ++i)
+    facts[fmt::format("class {}", i)] = set_->class_names[i];
+  return facts;
+}
+
+std::vector<std::string> ClassificationTask::notes() const {
+  constexpr size_t kShown = 5;
+  const std::vector<std::string>& names = set_->skipped;
+  if (names.empty()) return {};
+  const std::span shown = std::span(names).first(std::min(kShown, names.size()));
+  return {fmt::format("skipped {}: {}{}",
+                      names.size() == 1 ? "a file that is no picture"
+                                        : fmt::format("{} files that are no pictures", names.size()),
+                      fmt::join(shown, ", "),
+                      names.size() > kShown ? fmt::format(" and {} more", names.size() - kShown) : "")};
+}
+
+std::string ClassificationTask::scores() const {
+  if (!options_.scores) return "";
+  ModelRequest one = request();
+  one.batch = 1;
+  const ClassifierGraph made = build_classifier(one, Mode::inference);
+  return made.graph[made.scores].name;
 }
 
 }  // namespace ulp

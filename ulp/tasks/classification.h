@@ -11,7 +11,7 @@
 namespace ulp {
 
 // Builds a network of the table from images and labels that are fed, for any batch.
-BuildFunction classifier_build(const ModelRequest& request);
+BuildFunction classifier_build(const ModelRequest& request, bool scores = false);
 
 class ClassificationTask : public LearningTask {
  public:
@@ -34,6 +34,10 @@ class ClassificationTask : public LearningTask {
   NetworkId id() const override;
   bool made_up() const override { return noise_; }
   std::string data_text() const override;
+  // Also `mean` and `deviation`, `border` and `class N`.
+  Facts facts() const override;
+  std::string scores() const override;
+  std::vector<std::string> notes() const override;
 
   // What the network is built for, at the batch of training.
   ModelRequest request() const;

@@ -58,6 +58,11 @@ std::unique_ptr<LearningTask> sketch_task(const TaskOptions& options, const Netw
   return find_task(options.task).sketch(options, id, size);
 }
 
+Facts LearningTask::facts() const {
+  const NetworkId of = id();
+  return {{"input", of.input}, {"classes", std::to_string(of.classes)}};
+}
+
 void plan_task(Engine& engine, const LearningTask& task) {
   for (const BatchShape& shape : task.training_shapes()) engine.plan_training(shape);
   for (const BatchShape& shape : task.evaluation_shapes()) engine.plan_evaluation(shape);

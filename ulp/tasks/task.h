@@ -31,6 +31,12 @@ struct Metric {
   }
 };
 
+// Of the examples of one class, how many are right.
+struct ClassCount {
+  std::string name;
+  uint64_t examples = 0, right = 0;
+};
+
 // Computes the metrics of a task from the outputs of batches, on the host.
 class Meter {
  public:
@@ -42,6 +48,8 @@ class Meter {
   virtual void add(const Outputs& outputs, const FeedBatch& batch) = 0;
   // In the order of LearningTask::metrics.
   virtual std::vector<double> values() const = 0;
+  // By class, if the outputs had the scores that this needs.
+  virtual std::vector<ClassCount> by_class() const { return {}; }
   virtual void reset() = 0;
   virtual State save() const = 0;
   // Throws an Error for a state that save has not made.
@@ -76,6 +84,9 @@ struct NetworkId {
   std::vector<std::pair<std::string, std::string>> items() const;
 };
 
+// What it takes to use a trained network without its data set, as checkpoints keep it: text by name.
+using Facts = std::map<std::string, std::string>;
+
 // Examples of a data set.
 struct DataSize {
   size_t train = 0, test = 0;
@@ -106,6 +117,12 @@ class LearningTask {
   virtual bool made_up() const { return false; }
   // What the data set decides of a run's bits, as checkpoints keep it: items that begin with "; ".
   virtual std::string data_text() const = 0;
+  // At least `input` and `classes`, as the id has them.
+  virtual Facts facts() const;
+  // What to tell the user of the data, a line each.
+  virtual std::vector<std::string> notes() const { return {}; }
+  // With TaskOptions::scores, the output that has them, (examples, classes). "": the task has none.
+  virtual std::string scores() const { return ""; }
 };
 
 // What a task is made of. Those that a task has no use for must have their defaults.
@@ -125,6 +142,8 @@ struct TaskOptions {
   uint64_t seed = 0;
   // The data set lies in the memory of the device, and batches are made there.
   bool resident = false;
+  // In evaluation the scores of each example are an output too.
+  bool scores = false;
 };
 
 struct TaskInfo {
