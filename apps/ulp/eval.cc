@@ -1,13 +1,16 @@
-// `ulp eval`: the test set once more, with the weights of a run.
+// `ulp eval` and `ulp predict`: what the network of a run says of the test set, and of other pictures.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <string_view>
 
 #include "apps/ulp/commands.h"
 #include "apps/ulp/progress.h"
 #include "apps/ulp/text.h"
+#include "ulp/base/error.h"
+#include "ulp/run/predict.h"
 #include "ulp/run/saved_run.h"
 #include "ulp/run/trainer.h"
 
@@ -80,6 +83,59 @@ void eval_command(const EvalOptions& options) {
   print_classes(result);
 }
 
+struct PredictCommand {
+  std::string folder, which, device;
+  std::vector<std::string> files;
+  int64_t top = 3;
+  bool fp32 = false, json = false;
+};
+
+Json prediction_json(const Predictor& predictor, const std::string& file, const Prediction& made) {
+  Json scores = Json::array(), probabilities = Json::array();
+  for (const float score : made.scores) scores.push_back(json_number(score));
+  for (const double share : made.probabilities) probabilities.push_back(json_number(share));
+  const size_t best = made.best();
+  return {{"file", file},
+          {"class", predictor.class_name(best)},
+          {"label", best},
+          {"probability", json_number(made.probabilities[best])},
+          {"probabilities", probabilities},
+          {"scores", scores}};
+}
+
+// The likeliest classes, the first of equals first.
+void print_prediction(const Predictor& predictor, const std::string& file, const Prediction& made,
+                      size_t top) {
+  std::vector<size_t> order(made.scores.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return made.scores[a] > made.scores[b]; });
+  std::string text;
+  for (size_t i = 0; i < std::min(top, order.size()); ++i) {
+    text += fmt::format("{}{} {:.2f}%", i == 0 ? "" : ", ", printable(predictor.class_name(order[i])),
+                        100 * made.probabilities[order[i]]);
+  }
+  fmt::print("{}: {}\n", file, text);
+}
+
+void predict_command(const PredictCommand& command) {
+  if (command.top < 1) fail("predict", "--top must be 1 or more, got {}", command.top);
+  const SavedRun run = open_run("predict", command.folder, command.which);
+  if (!run.note.empty()) fmt::print(stderr, "ulp: {}\n", run.note);
+  Predictor predictor(run, command.files.size(), command.device);
+  const std::vector<Prediction> made = predictor.predict(command.files, command.fp32);
+  if (!command.json) {
+    for (size_t i = 0; i < made.size(); ++i)
+      print_prediction(predictor, command.files[i], made[i], static_cast<size_t>(command.top));
+    return;
+  }
+  Json images = Json::array();
+  for (size_t i = 0; i < made.size(); ++i)
+    images.push_back(prediction_json(predictor, command.files[i], made[i]));
+  const Json json = {{"checkpoint", run.checkpoint}, {"step", predictor.step()}, {"images", images}};
+  fmt::print("{}\n", json.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
 }  // namespace
 
 void add_eval_command(CLI::App& program) {
@@ -93,6 +149,27 @@ void add_eval_command(CLI::App& program) {
   command->add_flag("--json", options->json, "Print JSON");
   command->footer("Examples:\n  ulp eval runs/lenet\n  ulp eval runs/lenet --checkpoint last --json");
   command->callback([options] { eval_command(*options); });
+}
+
+void add_predict_command(CLI::App& program) {
+  CLI::App* app = program.add_subcommand("predict", "Put pictures into classes by the network of a run");
+  auto command = std::make_shared<PredictCommand>();
+  app->add_option("DIR", command->folder, "The run's folder")->required();
+  app->add_option("IMAGE", command->files, "PNG and JPEG files")->required();
+  app->add_option("--checkpoint", command->which, "best or last; best where there is one, unless named")
+      ->check(CLI::IsMember({"best", "last"}));
+  app->add_option("--top", command->top, "How many classes to print of each picture")->capture_default_str();
+  app->add_option("--device", command->device, "Where to compute; where the run was trained, unless named")
+      ->type_name("NAME");
+  app->add_flag("--fp32", command->fp32, "Compute in fp32 from the weights as they are stored");
+  app->add_flag("--json", command->json, "Print JSON: all probabilities, and the scores before the softmax");
+  app->footer(
+      "Pictures are scaled and normalised as those of the training set were.\n"
+      "Examples:\n"
+      "  ulp predict runs/pets cat.png dog.jpg\n"
+      "  ulp predict runs/pets photos/*.jpg --top 1\n"
+      "  ulp predict runs/pets cat.png --json");
+  app->callback([command] { predict_command(*command); });
 }
 
 }  // namespace ulp

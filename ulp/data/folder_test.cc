@@ -468,7 +468,7 @@ TEST_F(Folder, SaysWhatIsWrong) {
         {"notes.txt", "\x89PNG\r\n", "is a damaged PNG file"}}) {
     add(std::string("train/cat/") + name, bytes);
     EXPECT_TRUE(said().starts_with(fmt::format("[image] F/train/cat/{} {}", name, wrong))) << said();
-    std::filesystem::remove(folder_ / "train/cat" / name);
+    std::filesystem::remove(folder_ / (std::string("train/cat/") + name));
   }
   std::filesystem::create_directories(folder_ / "train/cat/more.png");
   EXPECT_EQ(said(), "[image] cannot read F/train/cat/more.png: Is a directory");
