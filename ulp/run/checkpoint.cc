@@ -100,7 +100,7 @@ TensorFile open_checkpoint(const std::string& path) {
   return file;
 }
 
-size_t count_of(std::string_view text, std::string_view what) {
+size_t occurrences(std::string_view text, std::string_view what) {
   size_t count = 0;
   for (size_t at = text.find(what); at != text.npos; at = text.find(what, at + what.size())) ++count;
   return count;
@@ -288,7 +288,7 @@ bool checkpoint_finished(const std::string& path, const std::string& run) {
   const bool finished = is_finished(file.metadata(), path);
   // Of what was saved, as many whole items as are asked about: a seed of 12 is not one of 1.
   std::string_view first = saved;
-  for (size_t at = 0, items = 1 + count_of(run, "; "); items > 0 && at != saved.npos; --items) {
+  for (size_t at = 0, items = 1 + occurrences(run, "; "); items > 0 && at != saved.npos; --items) {
     at = saved.find("; ", at == 0 ? 0 : at + 2);
     first = std::string_view(saved).substr(0, at);
   }
