@@ -1,11 +1,9 @@
 #include "ulp/run/export.h"
 
-#include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <list>
+#include <map>
 #include <optional>
 
 #include "ulp/base/error.h"
@@ -135,17 +133,18 @@ ExportReport export_weights(const SavedRun& run, const std::string& path, const 
 void init_weights(Engine& engine, const std::string& path, uint64_t seed) {
   const TensorFile file(path, TensorSource::anywhere);
   const auto layouts = torch_layouts(engine.graph());
+  std::map<std::string, const StoredTensor*> tensors;
   for (const StoredTensor& tensor : file.tensors()) {
+    tensors[tensor.name] = &tensor;
     if (layouts.contains(tensor.name) || tensor.name.ends_with(kCount)) continue;
     fail("init", "{} has '{}', which the network does not: it must be of the same --model", path,
          shown_text(tensor.name));
   }
   std::map<std::string, std::vector<float>> values;
   for (const auto& [name, layout] : layouts) {
-    const auto found = std::find_if(file.tensors().begin(), file.tensors().end(),
-                                    [&](const StoredTensor& tensor) { return tensor.name == name; });
-    if (found == file.tensors().end())
-      fail("init", "{} has no '{}': it must be of the same --model", path, name);
+    const auto entry = tensors.find(name);
+    if (entry == tensors.end()) fail("init", "{} has no '{}': it must be of the same --model", path, name);
+    const StoredTensor* found = entry->second;
     if (found->shape != layout.shape) {
       fail("init", "{}: '{}' is {}, the network has {}: --width, classes and images must be the same", path,
            name, shown_shape(found->shape), shown_shape(layout.shape));
