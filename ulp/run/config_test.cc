@@ -61,6 +61,7 @@ TEST(Config, EveryFieldIsReadBackFromTheFile) {
   config.model = "mlp";
   config.width = 0.1 + 0.2;
   config.label_smoothing = 0.1;
+  config.init = "weights.safetensors";
   config.data = "synthetic";
   config.data_dir = "a \"b\"\\c\t\x01\x7f\u00e4 # = [x]";
   config.task = "characters";
