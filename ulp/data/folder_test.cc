@@ -465,7 +465,7 @@ TEST_F(Folder, SaysWhatIsWrong) {
        {std::tuple("notes.PNG", "hello", "is neither a PNG nor a JPEG file"),
         {"notes.jpeg", "", "is neither a PNG nor a JPEG file"},
         {"notes", "\xff\xd8\xff", "is a damaged JPEG file"},
-        {"notes.txt", "\x89PNG\r\n", "is a damaged PNG file"}}) {
+        {"notes.txt", "\x89PNG\r\n", "is neither a PNG nor a JPEG file"}}) {
     add(std::string("train/cat/") + name, bytes);
     EXPECT_TRUE(said().starts_with(fmt::format("[image] F/train/cat/{} {}", name, wrong))) << said();
     std::filesystem::remove(folder_ / (std::string("train/cat/") + name));
