@@ -4,7 +4,7 @@
 # make demo    see it work: formats, and a network trained on Fashion-MNIST (a few minutes)
 # make slow    the exhaustive tests over all 2^32 floats (ten to fifteen minutes on two cores)
 # make bench   benchmarks, as ratios measured in one run
-# make check   formatting, layering, names
+# make check   formatting, layering, names, lengths of lines
 # make asan | tsan   the tests under sanitizers
 # make fuzz    broken and made-up inputs for every parser (ten minutes); fuzz/README.md
 # make cuda    compile the device side (needs nvcc)
@@ -51,19 +51,21 @@ demo: build
 	@$(RELEASE)/ulp demo
 
 bench: configure
-	cmake --build --preset release -j $(JOBS) --target numeric_bench step_bench precision_bench update_bench
+	cmake --build --preset release -j $(JOBS) --target numeric_bench step_bench precision_bench update_bench ulp
 	$(RELEASE)/numeric_bench
 	$(RELEASE)/step_bench
 	$(RELEASE)/precision_bench
 	$(RELEASE)/update_bench
+	bench/busy_machine $(RELEASE)/ulp
 
 check: packages
 	@$(PACKAGES) tools/packages-check.txt
 	@tools/check_format
 	@tools/check_layers
 	@tools/check_types
+	@tools/check_lines
 	@tools/check_words
-	@echo "formatting, layering and names: fine"
+	@echo "formatting, layering, names and lines: fine"
 
 asan tsan: packages
 	@cmake --preset $@ $(CMAKE_FLAGS) > build/configure-$@.log 2>&1 || (cat build/configure-$@.log; exit 1)

@@ -1,5 +1,5 @@
-# The library that others link: ulp::ulp, by add_subdirectory or from an installed package. It is one shared object.
-# What it is made of stays inside, so that users need none of it.
+# The library that others link: ulp::ulp, by add_subdirectory or from an installed package. It is
+# one shared object. What it is made of stays inside, so that users need none of it.
 add_library(libulp SHARED ${PROJECT_SOURCE_DIR}/ulp/library/version.cc)
 add_library(ulp::ulp ALIAS libulp)
 target_link_libraries(libulp PRIVATE ulp_flags ulp_library)

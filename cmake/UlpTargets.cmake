@@ -1,8 +1,9 @@
 # The flags every target shares, and one-line helpers for the targets of a folder.
 
 add_library(ulp_flags INTERFACE)
-# The same bits everywhere: no fused multiply-add that the source does not spell out, no fast-math. Nobody reads errno
-# or floating-point exceptions, and without them loops with roots and choices become vector code, of the same bits.
+# The same bits everywhere: no fused multiply-add that the source does not spell out, no fast-math.
+# Nobody reads errno or floating-point exceptions, and without them loops with roots and choices
+# become vector code, of the same bits.
 target_compile_options(ulp_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -fno-fast-math -fno-math-errno -fno-trapping-math -Wall -Wextra -Wshadow>
   $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false -ftz=false -prec-div=true -prec-sqrt=true --expt-relaxed-constexpr
@@ -17,7 +18,8 @@ if(ULP_SANITIZE)
   target_link_options(ulp_flags INTERFACE -fsanitize=${ULP_SANITIZE})
 endif()
 
-# ulp_sources(variable): all sources of this folder but tests. For folders where each new thing is a new source.
+# ulp_sources(variable): all sources of this folder but tests. For folders where each new thing is a
+# new source.
 macro(ulp_sources variable)
   file(GLOB ${variable} CONFIGURE_DEPENDS *.cc)
   list(FILTER ${variable} EXCLUDE REGEX "_test\\.cc$")
