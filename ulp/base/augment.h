@@ -1,6 +1,7 @@
-// What happens to an example on its way into a batch, as pure functions of (seed, epoch, index of the example)
-// that host and device compile alike: where it is cropped, whether it is mirrored, and the normalised value of
-// each pixel. No state, no order: any thread, batch size or device gives the same bits.
+// What happens to an example on its way into a batch, as pure functions of (seed, epoch, index of
+// the example) that host and device compile alike: where it is cropped, whether it is mirrored, and
+// the normalised value of each pixel. No state, no order: any thread, batch size or device gives
+// the same bits.
 #pragma once
 
 #include <cstddef>

@@ -10,6 +10,9 @@ namespace ulp {
 // what OMP_NUM_THREADS says.
 int thread_count();
 void set_thread_count(int threads);
+// Starts the threads that the calling thread's loops will use, those of libraries beside us too. Where
+// the system has no room for them this is an Error; later a library would end the program.
+void start_threads();
 
 // A borrowed callable: two words, no allocation. Valid while the callable lives.
 class RangeBody {

@@ -20,6 +20,8 @@ int thread_count() { return threads_in_use; }
 
 void set_thread_count(int threads) { threads_in_use = std::max(1, threads); }
 
+void start_threads() {}
+
 void run_parts(size_t parts, RangeBody body) {
   std::vector<std::jthread> workers;
   workers.reserve(parts - 1);

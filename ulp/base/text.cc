@@ -69,4 +69,21 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+std::string_view nearest_name(std::string_view word, std::span<const std::string_view> known) {
+  std::string_view best;
+  size_t least = std::numeric_limits<size_t>::max();
+  for (const std::string_view name : known) {
+    const size_t distance = edit_distance(word, name);
+    if (2 * distance > std::max(word.size(), name.size()) || distance >= least) continue;
+    best = name;
+    least = distance;
+  }
+  return best;
+}
+
+std::string nearest_hint(std::string_view word, std::span<const std::string_view> known) {
+  const std::string_view name = nearest_name(word, known);
+  return name.empty() ? "" : fmt::format("the nearest is {}; ", name);
+}
+
 }  // namespace ulp

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -24,5 +25,11 @@ std::string bytes_with_unit(int64_t bytes);
 
 // How many letters to insert, take away or replace to make one of the other: for "did you mean".
 size_t edit_distance(std::string_view a, std::string_view b);
+
+// The name that a misspelt word is nearest to, the first of several; "" where more than half of the
+// letters of the longer one would have to change, which no slip does.
+std::string_view nearest_name(std::string_view word, std::span<const std::string_view> known);
+// "the nearest is NAME; " for a message that goes on with what is known; "" where nothing is near.
+std::string nearest_hint(std::string_view word, std::span<const std::string_view> known);
 
 }  // namespace ulp

@@ -50,5 +50,18 @@ TEST(Text, DistanceCountsLetters) {
   EXPECT_EQ(edit_distance("flaw", "lawn"), 2u);
 }
 
+TEST(Text, OnlyWhatIsNearIsNamed) {
+  constexpr std::string_view kNames[] = {"lr", "train", "batch", "fashion-mnist", "size"};
+  EXPECT_EQ(nearest_name("trian", kNames), "train");
+  EXPECT_EQ(nearest_name("lrr", kNames), "lr");
+  EXPECT_EQ(nearest_name("fashion_mnst", kNames), "fashion-mnist");
+  EXPECT_EQ(nearest_hint("sise", kNames), "the nearest is size; ");
+  for (const char* word : {"frobnicate", "x", "", "quantum", "bartered"}) {
+    EXPECT_EQ(nearest_name(word, kNames), "") << word;
+    EXPECT_EQ(nearest_hint(word, kNames), "") << word;
+  }
+  EXPECT_EQ(nearest_name("word", {}), "");
+}
+
 }  // namespace
 }  // namespace ulp

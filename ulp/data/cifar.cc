@@ -1,5 +1,5 @@
-// CIFAR's binary layout: records of one label byte (CIFAR-100: coarse and fine, of which the fine one is taken)
-// and three planes of 32x32 bytes, red, green and blue.
+// CIFAR's binary layout: records of one label byte (CIFAR-100: coarse and fine, of which the fine
+// one is taken) and three planes of 32x32 bytes, red, green and blue.
 #include "ulp/base/error.h"
 #include "ulp/data/readers.h"
 

@@ -11,12 +11,36 @@
 
 #include "ulp/base/augment.h"
 #include "ulp/base/error.h"
+#include "ulp/base/text.h"
 #include "ulp/data/readers.h"
 
 namespace ulp {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::string_view kClothing[] = {"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
+                                          "Sandal",      "Shirt",   "Sneaker",  "Bag",   "Ankle boot"};
+
+constexpr std::string_view kCifar10[] = {"airplane", "automobile", "bird",  "cat",  "deer",
+                                         "dog",      "frog",       "horse", "ship", "truck"};
+
+constexpr std::string_view kCifar100[] = {
+    "apple",      "aquarium_fish", "baby",         "bear",       "beaver",      "bed",         "bee",
+    "beetle",     "bicycle",       "bottle",       "bowl",       "boy",         "bridge",      "bus",
+    "butterfly",  "camel",         "can",          "castle",     "caterpillar", "cattle",      "chair",
+    "chimpanzee", "clock",         "cloud",        "cockroach",  "couch",       "crab",        "crocodile",
+    "cup",        "dinosaur",      "dolphin",      "elephant",   "flatfish",    "forest",      "fox",
+    "girl",       "hamster",       "house",        "kangaroo",   "keyboard",    "lamp",        "lawn_mower",
+    "leopard",    "lion",          "lizard",       "lobster",    "man",         "maple_tree",  "motorcycle",
+    "mountain",   "mouse",         "mushroom",     "oak_tree",   "orange",      "orchid",      "otter",
+    "palm_tree",  "pear",          "pickup_truck", "pine_tree",  "plain",       "plate",       "poppy",
+    "porcupine",  "possum",        "rabbit",       "raccoon",    "ray",         "road",        "rocket",
+    "rose",       "sea",           "seal",         "shark",      "shrew",       "skunk",       "skyscraper",
+    "snail",      "snake",         "spider",       "squirrel",   "streetcar",   "sunflower",   "sweet_pepper",
+    "table",      "tank",          "telephone",    "television", "tiger",       "tractor",     "train",
+    "trout",      "tulip",         "turtle",       "wardrobe",   "whale",       "willow_tree", "wolf",
+    "woman",      "worm"};
 
 const std::array<DatasetInfo, 6>& table() {
   static const std::array<DatasetInfo, 6> rows = {{
@@ -32,6 +56,7 @@ const std::array<DatasetInfo, 6>& table() {
        .subfolders = {"fashion-mnist", "FashionMNIST/raw"},
        .system = "/usr/share/datasets/fashion-mnist",
        .get = "apt-get install dataset-fashion-mnist",
+       .class_names = kClothing,
        .read = read_idx},
       {.name = "mnist",
        .about = "grey handwritten digits, padded from 28x28",
@@ -59,6 +84,7 @@ const std::array<DatasetInfo, 6>& table() {
        .marker = "data_batch_1.bin",
        .subfolders = {"cifar10", "cifar-10-batches-bin", "cifar10/cifar-10-batches-bin"},
        .get = "download https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz and unpack it in a folder",
+       .class_names = kCifar10,
        .pickles = "cifar-10-batches-py",
        .pickle = "data_batch_1",
        .convert =
@@ -79,6 +105,7 @@ const std::array<DatasetInfo, 6>& table() {
        .marker = "train.bin",
        .subfolders = {"cifar100", "cifar-100-binary", "cifar100/cifar-100-binary"},
        .get = "download https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz and unpack it in a folder",
+       .class_names = kCifar100,
        .pickles = "cifar-100-python",
        .pickle = "meta",
        .convert =
@@ -168,12 +195,12 @@ std::string pickles_of(const DatasetInfo& info, const DatasetPlace& place) {
 std::span<const DatasetInfo> datasets() { return table(); }
 
 const DatasetInfo& find_dataset(std::string_view name) {
-  std::string known;
+  std::vector<std::string_view> known;
   for (const DatasetInfo& info : table()) {
     if (info.name == name) return info;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", info.name);
+    known.push_back(info.name);
   }
-  fail("data", "unknown data set '{}'; known: {}", name, known);
+  fail("data", "unknown data set '{}'; {}known: {}", name, nearest_hint(name, known), fmt::join(known, ", "));
 }
 
 void set_data_root(std::string folder) { data_root() = std::move(folder); }
@@ -270,6 +297,20 @@ void check_set(const ImageSet& set) {
   }
   check_part(set, "training", set.train);
   check_part(set, "test", set.test);
+}
+
+std::span<const std::string_view> published_class_names(std::string_view name) {
+  for (const DatasetInfo& info : table()) {
+    if (info.name == name) return info.class_names;
+  }
+  return {};
+}
+
+std::vector<std::string> class_names_of(const ImageSet& set) {
+  if (!set.class_names.empty()) return set.class_names;
+  const std::span<const std::string_view> names = published_class_names(set.name);
+  if (names.size() != set.classes) return {};
+  return {names.begin(), names.end()};
 }
 
 std::vector<size_t> class_counts(const ImageSet& set, const Examples& part) {

@@ -1,6 +1,7 @@
-// Sets of labelled images, and the table of those that `ulp` knows: what each holds, where it is looked for and
-// how to get it. A set is read whole and checked: a file that is missing, cut short, too long, damaged or holds
-// a label that is no class throws an Error that names it. Images stay bytes, which have no NaN.
+// Sets of labelled images, and the table of those that `ulp` knows: what each holds, where it is
+// looked for and how to get it. A set is read whole and checked: a file that is missing, cut short,
+// too long, damaged or holds a label that is no class throws an Error that names it. Images stay
+// bytes, which have no NaN.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +26,7 @@ struct ImageSet {
   size_t height = 0, width = 0, channels = 0, classes = 0;
   // (channels), of byte / 255: the usual recipe's constants, or measured over the training images (measure).
   std::vector<float> mean, deviation;
-  std::vector<std::string> class_names;  // (classes), or none where the files name none
+  std::vector<std::string> class_names;  // (classes), or none where the files name none (class_names_of)
   std::vector<std::string> skipped;      // files beside the pictures that are none
   size_t border = 0;  // zeros on each side, which the files do not have; in height and width
   Examples train, test;
@@ -52,6 +53,9 @@ struct DatasetInfo {
   std::vector<std::string_view> subfolders = {};  // where it may lie below a data folder
   std::string_view system = "";                   // where Debian puts it; "" where Debian has none
   std::string_view get;                           // how to get it
+  // (classes), as published: files of these sets have numbers alone. A run's checkpoints do not
+  // keep these names, since they follow from the name of the set.
+  std::span<const std::string_view> class_names = {};
   // As torchvision keeps it: the folder, a file in it that no other version has, and the command that
   // writes the binary version beside it. "": it has none.
   std::string_view pickles = "", pickle = "", convert = "";
@@ -66,8 +70,8 @@ const DatasetInfo& find_dataset(std::string_view name);
 void set_data_root(std::string folder);
 
 // Where a set is. With a data folder it is looked for there alone: in the set's own sub-folders, then in the
-// folder itself. Without one, in those sub-folders of the data root (the program sets it from ULP_DATA), then where Debian
-// puts it.
+// folder itself. Without one, in those sub-folders of the data root (the program sets it from
+// ULP_DATA), then where Debian puts it.
 struct DatasetPlace {
   std::optional<std::string> path;
   std::vector<std::string> looked;  // as far as it had to look
@@ -81,9 +85,15 @@ std::string absence(const DatasetInfo& info, const DatasetPlace& place);
 // Finds, reads and checks a set.
 ImageSet load_dataset(std::string_view name, const DataRequest& request);
 
-// Throws an Error unless sizes are positive, arrays have the sizes they claim, every label is a class, and mean
-// and deviation are finite numbers, the deviation positive, that normalise every byte to a finite number.
+// Throws an Error unless sizes are positive, arrays have the sizes they claim, every label is a
+// class, and mean and deviation are finite numbers, the deviation positive, that normalise every
+// byte to a finite number.
 void check_set(const ImageSet& set);
+
+// What a set's classes are called: as its files say, or as was published; none where neither names them.
+std::vector<std::string> class_names_of(const ImageSet& set);
+// As was published for the set of this name; none for others.
+std::span<const std::string_view> published_class_names(std::string_view name);
 
 // How many examples each class has.
 std::vector<size_t> class_counts(const ImageSet& set, const Examples& part);

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <limits>
+#include <set>
 #include <tuple>
 
 #include "tests/support/temp.h"
@@ -38,9 +40,36 @@ TEST(Datasets, HaveTheNamesOfTheCommandLine) {
     EXPECT_FALSE(info.get.empty());
   }
   EXPECT_EQ(names, (Places{"fashion-mnist", "mnist", "cifar10", "cifar100", "folder", "synthetic"}));
-  EXPECT_EQ(
-      complaint_of([] { find_dataset("cifar"); }),
-      "[data] unknown data set 'cifar'; known: fashion-mnist, mnist, cifar10, cifar100, folder, synthetic");
+  EXPECT_EQ(complaint_of([] { find_dataset("cifar"); }),
+            "[data] unknown data set 'cifar'; the nearest is cifar10; known: fashion-mnist, mnist, cifar10, "
+            "cifar100, folder, synthetic");
+  EXPECT_EQ(complaint_of([] { find_dataset("imagenet"); }),
+            "[data] unknown data set 'imagenet'; known: fashion-mnist, mnist, cifar10, cifar100, folder, "
+            "synthetic");
+}
+
+TEST(Datasets, ClassesHaveTheNamesThatWerePublished) {
+  for (const DatasetInfo& info : datasets()) {
+    const std::span<const std::string_view> names = published_class_names(info.name);
+    const bool named = info.name.starts_with("cifar") || info.name == "fashion-mnist";
+    EXPECT_EQ(names.size(), named ? info.classes : 0) << info.name;
+    EXPECT_EQ(std::set<std::string_view>(names.begin(), names.end()).size(), names.size()) << info.name;
+  }
+  const auto fine = published_class_names("cifar100");
+  EXPECT_TRUE(std::is_sorted(fine.begin(), fine.end())) << "they are numbered by the alphabet";
+  EXPECT_EQ(fine[23], "cloud");
+  EXPECT_EQ(published_class_names("cifar10")[9], "truck");
+  EXPECT_EQ(published_class_names("fashion-mnist")[0], "T-shirt/top");
+  EXPECT_TRUE(published_class_names("unknown").empty());
+
+  ImageSet set;
+  set.name = "cifar10";
+  set.classes = 10;
+  EXPECT_EQ(class_names_of(set)[0], "airplane");
+  set.classes = 9;
+  EXPECT_TRUE(class_names_of(set).empty());
+  set.class_names = {"own"};
+  EXPECT_EQ(class_names_of(set), std::vector<std::string>{"own"});
 }
 
 TEST(Locate, LooksInADataFolderAlone) {

@@ -1,8 +1,10 @@
 // A folder of pictures: train/ and test/ (or val/), in each one folder a class, in each of those PNG and JPEG
-// files. Classes are numbered in the order of their names, byte by byte; within a class files come in the order
-// of theirs. Names that start with a dot are passed over. What is no picture by its name and by its first bytes
-// is skipped and named in the set: thumbnails, notes, folders within a class. A damaged picture is refused. The
-// set is grey if every picture is, else RGB. Without a size in the request all pictures must have the same.
+// files. Classes are numbered in the order of their names, byte by byte; within a class files come
+// in the order of theirs. Names that start with a dot are passed over. What is no picture by its
+// name and by its first bytes is skipped and named in the set: thumbnails, notes, folders within a
+// class, and folders without pictures that are no class of either part. A damaged picture is
+// refused. The set is grey if every picture is, else RGB. Without a size in the request all
+// pictures must have the same.
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -21,7 +23,7 @@ namespace fs = std::filesystem;
 
 // Pictures decoded side by side before they are appended in their order: so many, or so many bytes.
 constexpr size_t kAtOnce = 1024;
-constexpr size_t kBytesAtOnce = size_t{256} << 20;
+constexpr size_t kBytesAtOnce = size_t{512} << 20;
 constexpr int64_t kMostSide = 4096;
 
 std::vector<std::string> names_in(const std::string& folder) {
@@ -53,6 +55,14 @@ bool is_picture(const std::string& path) {
   return begins("\x89PNG") || begins("\xff\xd8\xff");
 }
 
+bool holds_pictures(const std::string& folder) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) return false;
+  const std::vector<std::string> names = names_in(folder);
+  return std::any_of(names.begin(), names.end(),
+                     [&](const std::string& name) { return is_picture(fmt::format("{}/{}", folder, name)); });
+}
+
 // The folders among what a folder holds; the rest is added to what is skipped.
 std::vector<std::string> class_folders(const std::string& folder, std::vector<std::string>& skipped) {
   std::vector<std::string> names;
@@ -78,10 +88,13 @@ class PartReader {
     std::vector<int32_t> labels;
     for (const std::string& name : class_folders(folder, set_.skipped)) {
       const auto known = std::lower_bound(set_.class_names.begin(), set_.class_names.end(), name);
-      if (known == set_.class_names.end() || *known != name) {
-        fail("folder", "{}/{} is a class that the training pictures do not have", folder, name);
-      }
       const std::string class_folder = fmt::format("{}/{}", folder, name);
+      if (known == set_.class_names.end() || *known != name) {
+        if (holds_pictures(class_folder))
+          fail("folder", "{} is a class that the training pictures do not have", class_folder);
+        set_.skipped.push_back(class_folder);
+        continue;
+      }
       for (const std::string& file : names_in(class_folder)) {
         const std::string path = fmt::format("{}/{}", class_folder, file);
         if (!is_picture(path)) {
@@ -105,9 +118,10 @@ class PartReader {
       parallel_for(pictures.size(), 1, [&](size_t first, size_t last) {
         for (size_t i = first; i < last; ++i) {
           try {
-            pictures[i] = read_picture(files[begin + i]);
-            if (scale_) pictures[i] = scaled(pictures[i], set_.height, set_.width);
-            if (!fits(pictures[i])) pictures[i].bytes = {};  // refused below, in its turn
+            pictures[i] = read_picture(files[begin + i], [this](Picture& picture) {
+              if (scale_) picture = scaled(picture, set_.height, set_.width);
+              if (!fits(picture)) picture.bytes = {};  // refused below, in its turn
+            });
           } catch (...) {
             errors[i] = std::current_exception();
           }
@@ -124,8 +138,7 @@ class PartReader {
   // The first picture alone, where it decides the size.
   size_t at_once() const {
     if (set_.height == 0) return 1;
-    const auto threads = static_cast<size_t>(thread_count());
-    return std::clamp(kBytesAtOnce / (set_.height * set_.width * 3), std::min(threads, kAtOnce), kAtOnce);
+    return std::clamp<size_t>(kBytesAtOnce / (set_.height * set_.width * 3), 1, kAtOnce);
   }
   bool fits(const Picture& picture) const {
     return set_.height == 0 || (picture.height == set_.height && picture.width == set_.width);
@@ -177,11 +190,16 @@ ImageSet read_folder(const DatasetInfo&, const std::string& place, const DataReq
   if (!has_test && !is_there("folder", val)) {
     fail("folder", "{} has neither test/ nor val/ beside train/", place);
   }
+  const std::string& other = has_test ? test : val;
   std::vector<std::string> beside;  // said once, by who reads the part
-  set.class_names = class_folders(train, beside);
+  for (const std::string& name : class_folders(train, beside)) {
+    // What unpacking leaves behind is no class. Where one part has pictures, the other lacks them by mistake.
+    const bool any = holds_pictures(train + "/" + name) || holds_pictures(other + "/" + name);
+    if (any) set.class_names.push_back(name);
+  }
   set.classes = set.class_names.size();
   PartReader(set, set.train, scale).read(train);
-  PartReader(set, set.test, scale).read(has_test ? test : val);
+  PartReader(set, set.test, scale).read(other);
   return set;
 }
 

@@ -454,6 +454,8 @@ TEST_F(Folder, SaysWhatIsWrong) {
   std::filesystem::create_directories(folder_ / "test");
   EXPECT_EQ(said(), "[folder] F/train holds no pictures: put them into F/train/CLASS/");
   std::filesystem::create_directories(folder_ / "train/cat");
+  EXPECT_EQ(said(), "[folder] F/train holds no pictures: put them into F/train/CLASS/");
+  add("test/cat/1.png", png(1, 2, kGrey, {7, 8}));
   EXPECT_EQ(said(), "[folder] F/train/cat holds no pictures: a class needs at least one");
   add_small();
   add("test/dog/1.png", png(1, 2, kGrey, {7, 8}));
@@ -472,6 +474,24 @@ TEST_F(Folder, SaysWhatIsWrong) {
   }
   std::filesystem::create_directories(folder_ / "train/cat/more.png");
   EXPECT_EQ(said(), "[image] cannot read F/train/cat/more.png: Is a directory");
+}
+
+TEST_F(Folder, NamesAndSkipsFoldersThatAreNoClass) {
+  add_small();
+  const ImageSet clean = load();
+  add("train/__MACOSX/cat/1.png", png(1, 2, kGrey, {7, 8}));
+  add("train/__MACOSX/._x.png", "no picture");
+  add("test/__MACOSX/readme.txt", "notes");
+  add("test/labels/list.csv", "1,2");
+  std::filesystem::create_directories(folder_ / "train/empty");
+  const ImageSet set = load();
+  std::vector<std::string> skipped;
+  for (const std::string& path : set.skipped) skipped.push_back(path.substr(folder_.path().size() + 1));
+  EXPECT_EQ(skipped,
+            (std::vector<std::string>{"train/__MACOSX", "train/empty", "test/__MACOSX", "test/labels"}));
+  EXPECT_EQ(set.class_names, clean.class_names);
+  EXPECT_EQ(set.train.images, clean.train.images);
+  EXPECT_EQ(set.test.labels, clean.test.labels);
 }
 
 TEST_F(Folder, NamesAndSkipsWhatIsNoPicture) {

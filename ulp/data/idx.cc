@@ -1,5 +1,6 @@
-// MNIST's layout: a file of images and a file of labels for each part. Numbers are big-endian: two zero bytes,
-// the type of the elements (8: bytes), the number of axes, the length of each axis, the elements.
+// MNIST's layout: a file of images and a file of labels for each part. Numbers are big-endian: two
+// zero bytes, the type of the elements (8: bytes), the number of axes, the length of each axis, the
+// elements.
 #include <algorithm>
 
 #include "ulp/base/error.h"

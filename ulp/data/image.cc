@@ -11,14 +11,22 @@
 #include <array>
 #include <csetjmp>
 #include <cstring>
+#include <functional>
 
 #include "ulp/base/error.h"
+#include "ulp/data/byte_budget.h"
 #include "ulp/data/readers.h"
 
 namespace ulp {
 namespace {
 
 constexpr size_t kMostBytes = size_t{1} << 28;  // of a file, and of its pixels while they are decoded
+
+// What all threads together decode at a time: two of the largest pictures, however many threads there are.
+ByteBudget& decoding() {
+  static ByteBudget budget(2 * kMostBytes);
+  return budget;
+}
 
 // Both libraries report by a call that must not return. Exceptions may not cross C, so the call writes a
 // message and jumps back; between the jump's two ends stand no objects with destructors.
@@ -33,10 +41,18 @@ struct Header {
   uint32_t sample_bytes = 1;  // 2 before 16 bits are scaled to 8
   bool palette = false;       // samples are places in the palette
   uint64_t packed_row = 0;    // bytes of a row as the file packs them
+  bool progressive = false;   // a JPEG file whose parts refine each other
 
   // Places in the palette lie beside their colours.
   uint64_t bytes() const {
     return uint64_t{height} * width * (palette ? 1 + 3 : uint64_t{channels} * sample_bytes);
+  }
+  // With what decoding takes beside them: of a progressive JPEG file two bytes for each of the
+  // samples; where alpha or 16 bits are dropped, the pixels once more while they are copied.
+  uint64_t peak_bytes() const {
+    const uint64_t samples = uint64_t{height} * width * channels;
+    const bool copied = !palette && (channels % 2 == 0 || sample_bytes > 1);
+    return bytes() + (progressive ? 2 * samples : 0) + (copied ? samples : 0);
   }
 };
 
@@ -175,8 +191,8 @@ Picture with_colours(const std::string& path, const Picture& from, const PngDeco
   return to;
 }
 
-// Drops an alpha channel, the last of 2 or 4, and scales 16 bits to 8, rounded to nearest. In place, since what
-// comes out is never longer.
+// Drops an alpha channel, the last of 2 or 4, and scales 16 bits to 8, rounded to nearest. In
+// place, since what comes out is never longer.
 void make_plain(const std::string& path, Picture& picture, size_t sample_bytes) {
   const bool alpha = picture.channels % 2 == 0;
   const size_t colours = picture.channels - (alpha ? 1 : 0), pixels = picture.height * picture.width;
@@ -200,12 +216,23 @@ void make_plain(const std::string& path, Picture& picture, size_t sample_bytes) 
   picture.bytes.shrink_to_fit();
 }
 
-Picture read_png(const std::string& path, std::span<const uint8_t> bytes) {
+using Prepare = std::function<void(Picture&)>;
+
+Picture decode_png(const std::string& path, PngDecoder& decoder, const Header& header) {
+  Picture picture;
+  if (!decode(decoder, header, picture)) {
+    fail("image", "{} is a damaged PNG file: {}", path, decoder.report());
+  }
+  if (header.palette) return with_colours(path, picture, decoder);
+  const bool plain = picture.channels % 2 == 1 && header.sample_bytes == 1;
+  if (!plain) make_plain(path, picture, header.sample_bytes);
+  return picture;
+}
+
+Picture read_png(const std::string& path, std::span<const uint8_t> bytes, const Prepare& prepare) {
   PngDecoder decoder(bytes);
   Header header;
-  Picture picture;
-  const auto damaged = [&] { fail("image", "{} is a damaged PNG file: {}", path, decoder.report()); };
-  if (!decoder.header(header)) damaged();
+  if (!decoder.header(header)) fail("image", "{} is a damaged PNG file: {}", path, decoder.report());
   check_size(path, header);
   // Deflate packs 258 bytes into two bits at best; each row has a byte for its filter.
   constexpr uint64_t kBestPacking = 1032;
@@ -213,10 +240,9 @@ Picture read_png(const std::string& path, std::span<const uint8_t> bytes) {
     fail("image", "{} is a damaged PNG file: its {} bytes cannot hold the {}x{} pixels that it claims", path,
          bytes.size(), header.height, header.width);
   }
-  if (!decode(decoder, header, picture)) damaged();
-  if (header.palette) return with_colours(path, picture, decoder);
-  const bool plain = picture.channels % 2 == 1 && header.sample_bytes == 1;
-  if (!plain) make_plain(path, picture, header.sample_bytes);
+  const ByteBudget::Share share = decoding().take(header.peak_bytes());
+  Picture picture = decode_png(path, decoder, header);
+  prepare(picture);
   return picture;
 }
 
@@ -265,6 +291,7 @@ class JpegDecoder {
     header.height = jpeg_.image_height;
     header.width = jpeg_.image_width;
     header.channels = static_cast<uint32_t>(jpeg_.num_components);
+    header.progressive = jpeg_.progressive_mode == TRUE;
     return true;
   }
 
@@ -287,7 +314,7 @@ class JpegDecoder {
   jpeg_decompress_struct jpeg_{};
 };
 
-Picture read_jpeg(const std::string& path, std::span<const uint8_t> bytes) {
+Picture read_jpeg(const std::string& path, std::span<const uint8_t> bytes, const Prepare& prepare) {
   JpegDecoder decoder;
   Header header;
   const auto damaged = [&] { fail("image", "{} is a damaged JPEG file: {}", path, decoder.report()); };
@@ -296,8 +323,10 @@ Picture read_jpeg(const std::string& path, std::span<const uint8_t> bytes) {
   if (header.channels != 1 && header.channels != 3) {
     fail("image", "{} has {} colour channels (CMYK?): save it as grey or RGB", path, header.channels);
   }
+  const ByteBudget::Share share = decoding().take(header.peak_bytes());
   Picture picture;
   if (!decode(decoder, header, picture)) damaged();
+  prepare(picture);
   return picture;
 }
 
@@ -321,10 +350,10 @@ struct Cover {
 
 }  // namespace
 
-Picture read_picture(const std::string& path) {
+Picture read_picture(const std::string& path, const std::function<void(Picture&)>& prepare) {
   const std::vector<uint8_t> bytes = read_plain("image", path, kMostBytes);
-  if (starts_with(bytes, "\x89PNG\r\n\x1a\n")) return read_png(path, bytes);
-  if (starts_with(bytes, "\xff\xd8\xff")) return read_jpeg(path, bytes);
+  if (starts_with(bytes, "\x89PNG\r\n\x1a\n")) return read_png(path, bytes, prepare);
+  if (starts_with(bytes, "\xff\xd8\xff")) return read_jpeg(path, bytes, prepare);
   fail("image", "{} is neither a PNG nor a JPEG file", path);
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,9 +19,12 @@ struct Picture {
 // bits is spread to 8, 16 bits are scaled to 8, palettes become RGB; an alpha channel is dropped if it is
 // fully opaque everywhere. JPEG: grey or colour. Transparent pixels, CMYK, damage, a file cut short or packed
 // by gzip, a file of more than 2^28 bytes and pixels that take more than 2^28 to decode throw an Error that
-// names the file. What is no part of the pixels (text, a colour profile) is passed over and never unpacked, and
-// no memory is taken for more pixels than the bytes of a PNG file can hold.
-Picture read_picture(const std::string& path);
+// names the file. What is no part of the pixels (text, a colour profile) is passed over and never
+// unpacked, and no memory is taken for more pixels than the bytes of a PNG file can hold. Threads
+// that would decode more than 2^29 bytes between them wait for each other; `prepare`, which may
+// make a picture smaller, belongs to that.
+Picture read_picture(
+    const std::string& path, const std::function<void(Picture&)>& prepare = [](Picture&) {});
 
 // The largest window of the new shape in the middle of the picture, scaled: each new pixel is the mean, by
 // area, of what it covers, rounded to nearest. Integers only, so the same everywhere.

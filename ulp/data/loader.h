@@ -1,6 +1,6 @@
-// Batches for training and testing: shuffled, cropped, mirrored and normalised examples, made ahead on threads.
-// Batch b of epoch e holds the same bits whatever the number of threads and buffers, and wherever the loader
-// began. Nothing is allocated after the first batch, except by seek.
+// Batches for training and testing: shuffled, cropped, mirrored and normalised examples, made ahead
+// on threads. Batch b of epoch e holds the same bits whatever the number of threads and buffers,
+// and wherever the loader began. Nothing is allocated after the first batch, except by seek.
 #pragma once
 
 #include <cstddef>
@@ -45,12 +45,14 @@ struct Batch {
 
 class Loader {
  public:
-  // The set must outlive the loader and stay as it is. Throws an Error if the set is not sound (check_set, here
-  // once more: a set can be made without load_dataset) or an option makes no sense for it.
+  // The set must outlive the loader and stay as it is. Throws an Error if the set is not sound
+  // (check_set, here once more: a set can be made without load_dataset) or an option makes no sense
+  // for it.
   Loader(const ImageSet& set, Part part, const LoaderOptions& options);
   Loader(const ImageSet&& set, Part part, const LoaderOptions& options) = delete;  // it would not outlive
 
-  // The next batch, from epoch 0 on; an Error after the last of epoch 2^32 - 1. Valid until the next call of next or seek.
+  // The next batch, from epoch 0 on; an Error after the last of epoch 2^32 - 1. Valid until the
+  // next call of next or seek.
   const Batch& next();
 
   // Makes the next batch the one with this place: how a run resumes.

@@ -1,5 +1,6 @@
-// Work done ahead on threads. Numbered jobs fill a ring of slots; one consumer takes the slots in the order of
-// the numbers. What a slot holds depends on its number alone, never on the count of threads.
+// Work done ahead on threads. Numbered jobs fill a ring of slots; one consumer takes the slots in
+// the order of the numbers. What a slot holds depends on its number alone, never on the count of
+// threads.
 #pragma once
 
 #include <condition_variable>

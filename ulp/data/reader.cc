@@ -95,7 +95,8 @@ size_t FileReader::read(std::span<uint8_t> buffer) {
   return filled;
 }
 
-// Unpacks as much as there is room for, not what is asked for: damage is mostly found before its bytes are used.
+// Unpacks as much as there is room for, not what is asked for: damage is mostly found before its
+// bytes are used.
 void FileReader::refill() {
   if (!packed_) {
     ready_ = {raw_.data(), file_.read(raw_)};

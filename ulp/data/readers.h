@@ -14,8 +14,8 @@
 
 namespace ulp {
 
-// An open regular file, links followed. Anything else is refused before a byte is read: a pipe or a device may
-// never end.
+// An open regular file, links followed. Anything else is refused before a byte is read: a pipe or a
+// device may never end.
 class RegularFile {
  public:
   RegularFile(std::string_view part, const std::string& path);
@@ -41,8 +41,8 @@ std::vector<uint8_t> read_plain(std::string_view part, const std::string& path, 
 bool is_there(std::string_view part, const std::string& path);
 
 // A regular file read from its start, unpacked on the way if it is gzip, of one stream or several. What goes
-// wrong throws an Error that `part` speaks and that names the file. zlib's own gzread is not used: it passes over
-// whatever follows the last stream.
+// wrong throws an Error that `part` speaks and that names the file. zlib's own gzread is not used:
+// it passes over whatever follows the last stream.
 class FileReader {
  public:
   FileReader(std::string_view part, const std::string& path);

@@ -1,4 +1,5 @@
-// Orders of examples as pure functions of their seed: the same on every machine and for any number of threads.
+// Orders of examples as pure functions of their seed: the same on every machine and for any number
+// of threads.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +12,8 @@ namespace ulp {
 // Shuffles the items: every order equally likely, a different one for each (seed, epoch).
 void shuffle(std::span<uint32_t> items, uint64_t seed, uint32_t epoch);
 
-// `count` of the numbers below `total`, ascending: every choice equally likely. The choice for a smaller count
-// is part of the choice for a larger one.
+// `count` of the numbers below `total`, ascending: every choice equally likely. The choice for a
+// smaller count is part of the choice for a larger one.
 std::vector<uint32_t> choose_subset(size_t total, size_t count, uint64_t seed);
 
 }  // namespace ulp
