@@ -1,5 +1,6 @@
-// What narrow formats cost in time: steps under several policies beside the step in fp32, and the share of what promotion
-// and the record of ranges add. All measured in one run, in turns, since machines are shared; ratios count.
+// What narrow formats cost in time: steps under several policies beside the step in fp32, and the
+// share of what promotion and the record of ranges add. All measured in one run, in turns, since
+// machines are shared; ratios count.
 //
 //   precision_bench [MODEL [BATCH [CHANNELS]]]
 //

@@ -1,6 +1,6 @@
-// How near a training step is to what it cannot do without: the time of its convolutions alone, by oneDNN in the layouts that oneDNN
-// prefers, plus the bytes that everything else must move, at the rate of a copy. All measured in one run, since machines are
-// shared; the ratio is what counts.
+// How near a training step is to what it cannot do without: the time of its convolutions alone, by
+// oneDNN in the layouts that oneDNN prefers, plus the bytes that everything else must move, at the
+// rate of a copy. All measured in one run, since machines are shared; the ratio is what counts.
 //
 //   step_bench [MODEL [BATCH [CHANNELS]]]
 #include <fmt/format.h>

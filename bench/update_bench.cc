@@ -1,6 +1,6 @@
-// What optimizer steps cost under every update rule: time and bytes for each parameter, the share of the rate of a plain
-// copy, and time against AdamW in fp32. Arrays are far larger than the cache. All is measured in one run, in turns, since
-// machines are shared; ratios count.
+// What optimizer steps cost under every update rule: time and bytes for each parameter, the share
+// of the rate of a plain copy, and time against AdamW in fp32. Arrays are far larger than the
+// cache. All is measured in one run, in turns, since machines are shared; ratios count.
 //
 //   update_bench [MILLIONS OF PARAMETERS [ROUNDS]]
 #include <fmt/format.h>

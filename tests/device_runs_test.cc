@@ -32,7 +32,7 @@ std::map<std::string, std::vector<uint8_t>> tensors_in(const std::string& file) 
 
 // Whole runs: a measured or dynamic loss scale, promotion, evaluation, stopped and resumed.
 TEST(Device, RunsGiveTheSameBits) {
-  apart::add();
+  fake_device::add();
   for (const char* scale : {"auto", "dynamic:16777216", "none"}) {
     SCOPED_TRACE(scale);
     const TempFolder folder;
@@ -65,7 +65,7 @@ TEST(Device, RunsGiveTheSameBits) {
       }
     };
     std::map<std::string, Stops> seen;
-    for (const char* device : {"cpu", "apart"}) {
+    for (const char* device : {"cpu", "fake"}) {
       config.device = device;
       config.out = folder / device;
       Stops& observer = seen[device];
@@ -75,20 +75,20 @@ TEST(Device, RunsGiveTheSameBits) {
       observer.stop = false;
       EXPECT_EQ(train(config, true, observer, observer.stop), ulp::Outcome::finished);
     }
-    EXPECT_EQ(seen["cpu"].losses, seen["apart"].losses);
-    EXPECT_EQ(seen["cpu"].skipped, seen["apart"].skipped);
-    EXPECT_EQ(seen["cpu"].promoted, seen["apart"].promoted);
-    EXPECT_GT(seen["apart"].promoted, 0u);
+    EXPECT_EQ(seen["cpu"].losses, seen["fake"].losses);
+    EXPECT_EQ(seen["cpu"].skipped, seen["fake"].skipped);
+    EXPECT_EQ(seen["cpu"].promoted, seen["fake"].promoted);
+    EXPECT_GT(seen["fake"].promoted, 0u);
     // The largest scale is too large.
-    EXPECT_EQ(seen["apart"].skipped.front(), scale == std::string_view("dynamic:16777216"));
-    EXPECT_TRUE(tensors_in(folder / "cpu/last.safetensors") == tensors_in(folder / "apart/last.safetensors"));
+    EXPECT_EQ(seen["fake"].skipped.front(), scale == std::string_view("dynamic:16777216"));
+    EXPECT_TRUE(tensors_in(folder / "cpu/last.safetensors") == tensors_in(folder / "fake/last.safetensors"));
   }
 }
 
 TEST(Device, SensitivitiesAreTheSame) {
-  apart::add();
+  fake_device::add();
   std::vector<std::vector<double>> errors;
-  for (const char* device : {"cpu", "apart"}) {
+  for (const char* device : {"cpu", "fake"}) {
     RunConfig config;
     config.device = device;
     config.model = "lenet";
@@ -117,7 +117,7 @@ TEST(Device, HarnessesWorkThere) {
       made.net.graph,
       [](const TensorInfo& tensor) { return tensor.number % 2 == 0 ? "fp(4,3,4)" : "s2fp8"; });
   PlanOptions here = harness::cpu_plan(), there = here;
-  there.backend = &apart::backend();
+  there.backend = &fake_device::backend();
   const harness::Trained expected = run_apart(made, formats, here);
   const harness::Trained nodes = run_apart(made, formats, there), plan = run_plan(made, formats, there, 0xFF);
   expect_same_bits(expected, nodes, "nodes");
@@ -132,7 +132,7 @@ TEST(Device, KernelsAreHeldToTheReferenceThere) {
                                    [](const conformance::Scheme& one) { return one.required; });
   ASSERT_NE(scheme, schemes.end());
   for (const conformance::Case& one : conformance::cases()) {
-    if (!one.large) check(one, *scheme, apart::backend());
+    if (!one.large) check(one, *scheme, fake_device::backend());
   }
 }
 
@@ -146,7 +146,7 @@ TEST(Device, AFirstStepIsHeldToTheReferenceThere) {
   config.subset = 16;
   config.policy = "size:0.5";
   config.loss_scale = "auto";
-  const conformance::StepReport report = conformance::check_first_step(config, apart::backend());
+  const conformance::StepReport report = conformance::check_first_step(config, fake_device::backend());
   EXPECT_GT(report.nodes, 100u);
   EXPECT_GT(report.total().elements, 10000u);
 }

@@ -42,7 +42,7 @@ struct Data {
 
 ClassifierOptions options(const std::string& device, const std::string& rule = "extra:8:sr",
                           const std::string& weight = "bf16") {
-  apart::add();
+  fake_device::add();
   ClassifierOptions made;
   made.device = device;
   made.model.name = "resnet8";
@@ -113,10 +113,10 @@ Outcome train(const ClassifierOptions& made, Course& run) {
     const float scale = run.scales.empty() ? 1 : run.scales[step];
     const StepState state = step_of(made, step, updates, scale);
     const Data& data = step == 5 ? rest : whole;
-    const size_t before = apart::launches();
+    const size_t before = fake_device::launches();
     const Classified result = engine.train(
         state, data.examples(), run.scales.empty() ? ClassifierEngine::Verdict() : no_overflow, run.known);
-    if (step == 0) run.launches = apart::launches() - before;
+    if (step == 0) run.launches = fake_device::launches() - before;
     updates += result.updated ? 1 : 0;
     outcome.losses.push_back(result.loss);
     outcome.correct.push_back(result.correct);
@@ -146,7 +146,7 @@ Outcome train(const ClassifierOptions& made, Course& run) {
 size_t expect_same(ClassifierOptions made, Course run) {
   made.device = "cpu";
   const Outcome here = train(made, run);
-  made.device = "apart";
+  made.device = "fake";
   const Outcome there = train(made, run);
   EXPECT_TRUE(here == there);
   EXPECT_TRUE(here.state == there.state);
@@ -183,7 +183,7 @@ TEST(Device, TheDeviceChecksAsTheVerdictDoes) {
       EXPECT_EQ(expect_same(made, {kOverflowing, Known::accepts_no_overflow}), 1u);
       EXPECT_EQ(expect_same(made, {kOverflowing, Known::nothing}), 2u);
       Course run{kOverflowing, Known::accepts_no_overflow};
-      made.device = "apart";
+      made.device = "fake";
       EXPECT_EQ(train(made, run).updated, (std::vector<bool>{true, false, true, true, false, true}));
     }
   }
@@ -231,7 +231,7 @@ TEST(Device, FormatsChangeWithTheSameBits) {
 }
 
 TEST(Device, AVerdictThatIsNotWhatWasKnownIsAMistake) {
-  const ClassifierOptions made = options("apart");
+  const ClassifierOptions made = options("fake");
   ClassifierEngine engine(made);
   engine.allocate();
   const Data data(8);
@@ -244,7 +244,7 @@ TEST(Device, AVerdictThatIsNotWhatWasKnownIsAMistake) {
 
 TEST(Device, GradientsAreReadFromThere) {
   std::vector<std::vector<float>> gradients;
-  for (const char* device : {"cpu", "apart"}) {
+  for (const char* device : {"cpu", "fake"}) {
     ClassifierOptions made = options(device);
     made.precision.policy = "uniform";
     made.keep_gradients = true;
@@ -260,7 +260,7 @@ TEST(Device, GradientsAreReadFromThere) {
 // Images that lie on the device as bytes become the batches that the loader makes: cropped, mirrored
 // and normalised with the same bits.
 TEST(Device, BatchesOfResidentImagesAreTheLoaders) {
-  apart::add();
+  fake_device::add();
   TaskOptions made;
   made.model = "lenet";
   made.data = "synthetic";
@@ -278,7 +278,7 @@ TEST(Device, BatchesOfResidentImagesAreTheLoaders) {
     EngineOptions engine_options;
     engine_options.build = task->build();
     engine_options.batch = task->batch();
-    engine_options.device = resident ? "apart" : "cpu";
+    engine_options.device = resident ? "fake" : "cpu";
     engine_options.precision.policy = "size:0.5";
     Engine engine(engine_options);
     plan_task(engine, *task);
@@ -309,7 +309,7 @@ TEST(Device, ACheckpointFitsAnyDevice) {
   const auto load = [&](ClassifierEngine& engine) {
     load_run_checkpoint(file, "a run", "acc", [&](const StepProgress&) -> State& { return engine.state(); });
   };
-  ClassifierEngine here(options("cpu")), there(options("apart")), also(options("apart"));
+  ClassifierEngine here(options("cpu")), there(options("fake")), also(options("fake"));
   for (ClassifierEngine* engine : {&here, &there, &also}) engine->allocate();
   step(there, 0);
   save_run_checkpoint(file, "a run", there.state(), {});
@@ -335,13 +335,13 @@ std::string mebi(size_t bytes) { return fmt::format("{:.1f} MiB", static_cast<do
 
 // One line with what is needed and what there is, before anything is taken.
 TEST(Device, WhatDoesNotFitIsSaidBeforehand) {
-  ClassifierOptions made = options("apart");
+  ClassifierOptions made = options("fake");
   made.model.width = 4;
   ClassifierEngine engine(made);
   const size_t before = engine.memory().in_use(), needed = engine.planned_peak_bytes() - before,
                free = needed / 2;
   {
-    const apart::Shortage shortage(free);
+    const fake_device::Shortage shortage(free);
     const std::string error = error_of([&] { engine.allocate(); });
     EXPECT_NE(error.find(mebi(needed) + " are needed on the device and " + mebi(free) + " are free"),
               error.npos)
@@ -349,7 +349,7 @@ TEST(Device, WhatDoesNotFitIsSaidBeforehand) {
     EXPECT_EQ(error.find('\n'), error.npos) << error;
     EXPECT_EQ(engine.memory().in_use(), before);
   }
-  const apart::Shortage enough(needed);
+  const fake_device::Shortage enough(needed);
   engine.allocate();
   const Data data(8);
   engine.train(step_of(made, 0, 0, 1), data.examples());
@@ -358,8 +358,8 @@ TEST(Device, WhatDoesNotFitIsSaidBeforehand) {
 
 // A device that has less than it says, or does not say: the request that fails tells of both.
 TEST(Device, ARequestThatFailsSaysHowMuchThereIs) {
-  ClassifierEngine engine(options("apart"));
-  const apart::Shortage shortage(100000, false);
+  ClassifierEngine engine(options("fake"));
+  const fake_device::Shortage shortage(100000, false);
   const std::string error = error_of([&] { engine.allocate(); });
   EXPECT_NE(error.find("bytes are needed beside the "), error.npos) << error;
   EXPECT_NE(error.find("in use, and there are not so many ("), error.npos) << error;
@@ -369,13 +369,13 @@ TEST(Device, ARequestThatFailsSaysHowMuchThereIs) {
 
 // Updates alone, which `ulp bench update` times.
 TEST(Device, UpdatesThatDoNotFitAreRefused) {
-  apart::add();
+  fake_device::add();
   UpdateBenchOptions wanted;
-  wanted.config.device = "apart";
+  wanted.config.device = "fake";
   wanted.config.threads = 1;  // each has a little workspace of its own
   wanted.elements = 1 << 20;
   wanted.steps = 1;
-  const apart::Shortage shortage(size_t{4} << 20);
+  const fake_device::Shortage shortage(size_t{4} << 20);
   const std::string error = error_of([&] { bench_update(wanted); });
   EXPECT_NE(error.find("12.0 MiB are needed on the device and 4.0 MiB are free"), error.npos) << error;
 }

@@ -112,19 +112,19 @@ TEST(EmulatedStep, MergedStepsChangeNoBit) {
     SCOPED_TRACE(tried.forward);
     const Graph& graph = tried.made.net.graph;
     const std::vector<TensorFormat> formats = forward_and_grad(graph, tried.forward, tried.grad);
-    PlanOptions joined, apart;
-    joined.backend = apart.backend = &emulated_backend();
+    PlanOptions merged, apart;
+    merged.backend = apart.backend = &emulated_backend();
     apart.merge = false;
-    EXPECT_GE(count_merged(Plan(graph, formats, joined)), 10);
+    EXPECT_GE(count_merged(Plan(graph, formats, merged)), 10);
     EXPECT_EQ(count_merged(Plan(graph, formats, apart)), 0);
-    const harness::Trained first = run_plan(tried.made, formats, joined, 0xFF),
+    const harness::Trained first = run_plan(tried.made, formats, merged, 0xFF),
                            second = run_plan(tried.made, formats, apart, 0xFF);
-    harness::expect_same_bits(second, first, "joined");
+    harness::expect_same_bits(second, first, "merged");
     EXPECT_GE(harness::expect_same_events(graph, second, first), tried.events);
   }
 }
 
-// At the sizes that are trained most steps that can be joined are, in hardly more memory.
+// At the sizes that are trained most steps that can be merged are, in hardly more memory.
 TEST(EmulatedStep, JoinsMostNormsOfModels) {
   struct Tried {
     const char *model, *forward, *grad;
@@ -139,11 +139,11 @@ TEST(EmulatedStep, JoinsMostNormsOfModels) {
     const std::vector<TensorFormat> formats = forward_and_grad(made.net.graph, tried.forward, tried.grad);
     PlanOptions options;
     options.backend = &emulated_backend();
-    const Plan joined(made.net.graph, formats, options);
-    EXPECT_GE(count_merged(joined), tried.least);
+    const Plan merged(made.net.graph, formats, options);
+    EXPECT_GE(count_merged(merged), tried.least);
     options.merge = false;
     const Plan apart(made.net.graph, formats, options);
-    EXPECT_LE(static_cast<double>(joined.step_bytes()), 1.02 * static_cast<double>(apart.step_bytes()));
+    EXPECT_LE(static_cast<double>(merged.step_bytes()), 1.02 * static_cast<double>(apart.step_bytes()));
     options.tight = true;
     const Plan least(made.net.graph, formats, options);
     options.merge = true;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/support/classifier.h"
+#include "tests/support/optimizers.h"
 #include "ulp/backend/found_inf.h"
 #include "ulp/base/error.h"
 #include "ulp/run/scaling.h"
@@ -34,7 +35,7 @@ ClassifierOptions options(const std::string& rule, const std::string& weight, Op
   made.model.batch = 8;
   made.optimizer.kind = kind;
   made.optimizer.lr = 0.05;
-  made.optimizer.momentum = kind == OptimizerKind::sgd ? 0.9 : 0;
+  made.optimizer.momentum = optimizer_traits(kind).momentum;
   made.optimizer.weight_decay = 0.01;
   made.precision.updates.rule = parse_update_rule(rule);
   made.precision.updates.weight = parse_weight_format(weight);
@@ -119,15 +120,12 @@ constexpr Rule kRules[] = {{"master", "fp32"},  {"plain", "bf16"},     {"stochas
                            {"kahan", "bf16"},   {"kahan", "fp16"},     {"stochastic+kahan", "bf16"},
                            {"extra:8", "bf16"}, {"extra:16", "bf16"},  {"extra:13:sr", "fp16"},
                            {"extra:4", "e5m2"}, {"extra:3:sr", "bf16"}};
-constexpr OptimizerKind kKinds[] = {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw,
-                                    OptimizerKind::adagrad, OptimizerKind::lion};
-
 TEST(Fused, EveryOptimizerAndRuleGivesTheSameBits) {
-  for (const OptimizerKind kind : kKinds) {
+  for (const OptimizerKind kind : optimizer_kinds()) {
     for (const Rule& rule : kRules) {
       SCOPED_TRACE(std::string(optimizer_name(kind)) + " " + rule.rule + " " + rule.weight);
       for (const char* state : {"fp32", "8bit"}) {
-        if (kind == OptimizerKind::adagrad && std::string(state) == "8bit") continue;
+        if (optimizer_traits(kind).only_grows && std::string(state) == "8bit") continue;
         ClassifierOptions made = options(rule.rule, rule.weight, kind);
         made.precision.updates.state = parse_state_format(state);
         const Outcome plain = train(made);
@@ -162,7 +160,7 @@ TEST(Fused, AccumulationGivesTheSameBits) {
 // fp16 gradients at a scale of 2^40 overflow: steps 1 and 4 are refused.
 TEST(Fused, OverflowsAreSkippedWithTheSameBits) {
   const std::vector<float> scales = {64, 0x1p40f, 64, 64, 0x1p40f, 128};
-  for (const OptimizerKind kind : kKinds) {
+  for (const OptimizerKind kind : optimizer_kinds()) {
     for (const Rule& rule : kRules) {
       for (const int64_t micro_batches : {1, 4}) {
         for (const double norm : {0.0, 0.05}) {

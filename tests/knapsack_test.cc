@@ -228,12 +228,11 @@ struct Network {
       products.push_back(linear(b, item_name(i), scalar, theta));
     }
     y = target(b, "y", {1, 1});
-    const TensorId predicted = b.add_one(kTotal, "total", products);
-    loss = b.add_one(kScaledL1, "loss", {predicted, y}, {{"scale", std::ldexp(1, -tradeoff.k)}});
+    const TensorId predicted = nodes(b).add_one(kTotal, "total", products);
+    loss = nodes(b).add_one(kScaledL1, "loss", {predicted, y}, {{"scale", std::ldexp(1, -tradeoff.k)}});
   }
-  // A split makes at most 8 parts, so more scalars come of two halves. That adds 2n elements to TS,
-  // none on the way of a gradient to a parameter; the bound r takes them into account as it does
-  // all others.
+  // More than 8 scalars come of two halves. That adds 2n elements to TS, none on the way of a
+  // gradient to a parameter; the bound r takes them into account as it does all others.
   std::vector<TensorId> scalars(Builder& b, int64_t n) const {
     if (n <= 8) return split(b, "split", x, n);
     const std::vector<TensorId> halves = split(b, "halves", x, 2);

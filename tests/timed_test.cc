@@ -43,9 +43,8 @@ uint64_t calls(const StepBench& bench) {
 }
 
 void add_device() {
-  apart::add();
-  if (find_bench_device("apart") == nullptr)
-    add_bench_device({"apart", nullptr, counting_clock, seven_bytes});
+  fake_device::add();
+  if (find_bench_device("fake") == nullptr) add_bench_device({"fake", nullptr, counting_clock, seven_bytes});
 }
 
 TEST(StepBench, TimesEveryKernelOnADevice) {
@@ -62,7 +61,7 @@ TEST(StepBench, TimesEveryKernelOnADevice) {
       options.steps = 3;
       options.profile_steps = 3;
       const StepBench host = bench_step(options);
-      options.config.device = "apart";
+      options.config.device = "fake";
       const StepBench there = bench_step(options);
       EXPECT_EQ(there.loss, host.loss);
       // There images and labels are made of resident data, from numbers that are fed.
@@ -95,7 +94,7 @@ TEST(UpdateBench, TimesUpdatesOnADevice) {
     options.tensors = 3;
     options.steps = 4;
     const UpdateBench host = bench_update(options);
-    options.config.device = "apart";
+    options.config.device = "fake";
     const UpdateBench there = bench_update(options);
     EXPECT_EQ(there.seconds, std::vector<double>(4, 1e-3));
     EXPECT_EQ(there.counts, host.counts);

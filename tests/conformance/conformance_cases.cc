@@ -5,6 +5,7 @@
 #include <array>
 
 #include "tests/conformance/conformance.h"
+#include "tests/support/optimizers.h"
 #include "ulp/backend/update.h"
 #include "ulp/graph/gradients.h"
 
@@ -102,7 +103,8 @@ void add_moves(Cases& cases) {
                                      {{2, 3, 5, 34}, 2},
                                      {{2, 3, 3, 51}, 3},
                                      {{3, 130}, 5},
-                                     {{70, 256}, 4}}) {
+                                     {{70, 256}, 4},
+                                     {{5, 36}, 12}}) {
     add_both(cases, named("split", shape), [shape = shape, parts = parts](Sketch& s) {
       const auto out = split(s.b, "split", s.operand(shape), parts);
       s.train(multiply(s.b, "product", out.front(), out.back()));
@@ -309,7 +311,11 @@ void add_sources(Cases& cases) {
                        loss_sum(s.b, "weighted", x, s.target(shape));
                      }});
   }
-  cases.push_back({"bytes", [](Sketch& s) { bytes(s.b, "bytes", {3, 17}); }});
+  for (const Shape& shape : kRowShapes) {
+    cases.push_back({named("from_bytes", shape), [=](Sketch& s) {
+                       from_bytes(s.b, "numbers", bytes(s.b, "bytes", shape), 127.5f, 0x1p-6f);
+                     }});
+  }
   struct Images {
     int64_t examples, rows, height, width, channels;
     int padding;
@@ -332,8 +338,10 @@ void add_sources(Cases& cases) {
          }});
   }
   for (const std::vector<int64_t>& row : {std::vector<int64_t>{}, {1}, {7}, {3, 5}}) {
-    cases.push_back({fmt::format("take rows of {} axes", row.size()),
-                     [=](Sketch& s) { take(s.b, "rows", s.indices({6}, 4), 4, row); }});
+    cases.push_back({fmt::format("take rows of {} axes", row.size()), [=](Sketch& s) {
+                       take(s.b, "rows", s.indices({6}, 4), 4, row);
+                       take_target(s.b, "targets", s.indices({6}, 4), 4, row);
+                     }});
   }
 }
 
@@ -350,8 +358,8 @@ void shared_weights(Sketch& s, int micro_batches) {
   x = linear(s.b, "linear", x, {17, true});
   x = layer_norm(s.b, "layer_norm", x);
   const TensorId weight = s.b.weight("shared.weight", {17, 17}, Init::constant(0));
-  const TensorId once = s.b.add_one(kLinear, "once", {x, weight}),
-                 twice = s.b.add_one(kLinear, "twice", {once, weight});
+  const TensorId once = nodes(s.b).add_one(kLinear, "once", {x, weight}),
+                 twice = nodes(s.b).add_one(kLinear, "twice", {once, weight});
   const TensorId rows = embedding(s.b, "table", s.indices({3}, 5), 5, 17);
   s.train(add(s.b, "total", twice, rows), micro_batches);
 }
@@ -377,27 +385,7 @@ void add_steps(Cases& cases) {
   cases.push_back({"shared weights", [](Sketch& s) { shared_weights(s, 1); }});
   cases.push_back({"shared weights, second micro-batch", [](Sketch& s) { shared_weights(s, 2); }});
 
-  OptimizerConfig plain, momentum, nesterov, adam, adamw, adagrad, lion;
-  plain.weight_decay = 5e-4;
-  momentum.momentum = 0.9;
-  nesterov = momentum;
-  nesterov.nesterov = true;
-  nesterov.weight_decay = 0.01;
-  adam.kind = OptimizerKind::adam;
-  adamw.kind = OptimizerKind::adamw;
-  adamw.weight_decay = 0.01;
-  adagrad.kind = OptimizerKind::adagrad;
-  adagrad.weight_decay = 1e-3;
-  lion.kind = OptimizerKind::lion;
-  lion.weight_decay = 1e-3;
-  const std::array<std::pair<std::string, OptimizerConfig>, 7> optimizers = {{{"sgd", plain},
-                                                                              {"momentum", momentum},
-                                                                              {"nesterov", nesterov},
-                                                                              {"adam", adam},
-                                                                              {"adamw", adamw},
-                                                                              {"adagrad", adagrad},
-                                                                              {"lion", lion}}};
-  for (const auto& [name, config] : optimizers) {
+  for (const auto& [name, config] : optimizer_forms()) {
     for (const bool narrow : {false, true}) {
       add_both(cases, name + (narrow ? ", narrow state" : ""),
                [config = config, narrow](Sketch& s) { updates(s, {config}, 0, narrow); });
@@ -416,10 +404,12 @@ void add_steps(Cases& cases) {
                              {"fp16+8", "fp32", false, false, false},
                              {"e8m5", "scaled(e4m3)", true, true, false},
                              {"bf16", "scaled(e5m2,nonzero)", false, true, true}}) {
-    for (const auto& [name, config] : {optimizers[1], optimizers[4], optimizers[5]}) {
-      const std::string title = name + ", " + one.weights + (one.stochastic ? " stochastic" : "") +
+    for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::adamw, OptimizerKind::adagrad}) {
+      const OptimizerConfig config = test_optimizer(kind);
+      const std::string title = std::string(optimizer_name(kind)) + ", " + one.weights +
+                                (one.stochastic ? " stochastic" : "") +
                                 (one.compensated ? " compensated" : "") + ", states " + one.states;
-      add_both(cases, title, [=, config = config](Sketch& s) {
+      add_both(cases, title, [=](Sketch& s) {
         s.weights = one.weights;
         s.states = one.states;
         updates(s, {config, one.compensated, one.stochastic, one.state_stochastic}, 0, true);
@@ -427,6 +417,8 @@ void add_steps(Cases& cases) {
     }
   }
   // Above and below the norm of these gradients.
+  const OptimizerConfig momentum = test_optimizer(OptimizerKind::sgd);
+  const OptimizerConfig adam = test_optimizer(OptimizerKind::adam);
   cases.push_back({"momentum clipped", [=](Sketch& s) { updates(s, {momentum}, 0.01, false); }});
   cases.push_back({"adam not clipped", [=](Sketch& s) { updates(s, {adam}, 1e6, true); }});
 }

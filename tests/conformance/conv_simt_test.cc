@@ -31,8 +31,8 @@ ConvExtents32 conv(uint32_t images, uint32_t h, uint32_t w, uint32_t c, uint32_t
       .with_output();
 }
 
-// One pixel; more and fewer than a tile of pixels and of channels; half a chunk of channels; pixels that no tap meets; small images, of
-// which a chunk of pixels has several.
+// One pixel; more and fewer than a tile of pixels and of channels; half a chunk of channels; pixels
+// that no tap meets; small images, of which a chunk of pixels has several.
 const std::vector<ConvExtents32>& convolutions() {
   static const std::vector<ConvExtents32> all = {
       conv(1, 1, 1, 4, 4, 1, 1, 0),   conv(2, 9, 8, 12, 20, 3, 1, 1), conv(3, 7, 5, 4, 132, 3, 2, 1),

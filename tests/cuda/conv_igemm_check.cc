@@ -107,7 +107,7 @@ class Bench {
     for (size_t i = 0; i < parts_.size(); ++i)
       bytes += tilings_[i].image_bytes(work_.feed, parts_[i].shape.taps());
     image_ = std::make_unique<Memory>(bytes);
-    return !feeds_fp16(work_.feed) || cut_again();
+    return !feeds_fp16(work_.feed) || cut_recompute();
   }
   // Whether plans would cut it so.
   bool chosen(const Tile& tile) const {
@@ -126,7 +126,7 @@ class Bench {
   void soil(int byte) {
     image_->soil(byte);
     if (feeds_fp16(work_.feed)) {
-      image_again_->soil(byte);
+      recompute_image_->soil(byte);
       marks_->soil(byte);
       words_->soil(byte);
     }
@@ -177,10 +177,10 @@ class Bench {
   void run(bool fp32) {
     run_parts(fp32, work_.feed, tilings_, image_->as());
     if (!feeds_fp16(work_.feed)) return;
-    IgemmWeights weights = weights_of(again(), tilings_again_, image_again_->as());
+    IgemmWeights weights = weights_of(recompute_feed(), recompute_tilings_, recompute_image_->as());
     weights.marked = words_->as<uint32_t>();
     prepare_weights({&weights, 1}, nullptr);
-    run_parts(fp32, again(), tilings_again_, image_again_->as());
+    run_parts(fp32, recompute_feed(), recompute_tilings_, recompute_image_->as());
   }
 
   void run_parts(bool fp32, Feed feed, const std::vector<IgemmTiling>& tilings, const uint8_t* image) {
@@ -247,20 +247,22 @@ class Bench {
   double worst() const { return worst_; }
 
  private:
-  Feed again() const { return work_.feed == Feed::fp16_from_8 ? Feed::tf32_from_8 : Feed::tf32_from_16; }
+  Feed recompute_feed() const {
+    return work_.feed == Feed::fp16_from_8 ? Feed::tf32_from_8 : Feed::tf32_from_16;
+  }
   // Weights below 1 are fp16's.
   static int weight_power() { return 16; }
-  bool cut_again() {
-    tilings_again_.clear();
+  bool cut_recompute() {
+    recompute_tilings_.clear();
     size_t bytes = 0, tiles = 0;
     for (size_t i = 0; i < parts_.size(); ++i) {
-      const auto made = choose_again(parts_[i].shape, again(), igemm_processors(), tilings_[i]);
+      const auto made = choose_recompute(parts_[i].shape, recompute_feed(), igemm_processors(), tilings_[i]);
       if (!made) return false;
-      tilings_again_.push_back(made->tiling);
-      bytes += made->tiling.image_bytes(again(), parts_[i].shape.taps());
+      recompute_tilings_.push_back(made->tiling);
+      bytes += made->tiling.image_bytes(recompute_feed(), parts_[i].shape.taps());
       tiles += size_t{tilings_[i].row_tiles} * tilings_[i].column_tiles;
     }
-    image_again_ = std::make_unique<Memory>(bytes);
+    recompute_image_ = std::make_unique<Memory>(bytes);
     marks_ = std::make_unique<Memory>(tiles);
     outside_words_ = weight_blocks(weights_of(work_.feed, tilings_, image_->as()));
     words_ = std::make_unique<Memory>(sizeof(uint32_t) * (1 + outside_words_));
@@ -275,7 +277,7 @@ class Bench {
     return most;
   }
   std::string wrong_marks() const {
-    if (!marks_->guard_intact() || !words_->guard_intact() || !image_again_->guard_intact())
+    if (!marks_->guard_intact() || !words_->guard_intact() || !recompute_image_->guard_intact())
       return ", wrote past a buffer";
     const double share = marked();
     // Of parts without taps, no tiles; of small images those of a few numbers may be all.
@@ -369,9 +371,9 @@ class Bench {
   // Of fp16: the largest number; what does marked tiles; marks; a word whether there are any, and
   // words of weights.
   Memory most_;
-  std::unique_ptr<Memory> image_again_, marks_, words_;
+  std::unique_ptr<Memory> recompute_image_, marks_, words_;
   uint32_t outside_words_ = 0;
-  std::vector<IgemmTiling> tilings_again_;
+  std::vector<IgemmTiling> recompute_tilings_;
   std::vector<float> expected_, magnitude_;
   double worst_ = 0;
 };

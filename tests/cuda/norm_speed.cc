@@ -1,7 +1,7 @@
 // Kernels of batch norms and activations on a GPU, one by one: in graphs of 20 launches, as in
 // training, as shares of the rate of a copy in the same run; the general kernels beside those of
 // batchnorm.h, whose results are compared; then reductions with the passes that use them, in two
-// launches and joined in one (batchnorm_grid.h), whose results must be the same. "cold": tensors
+// launches and merged in one (batchnorm_grid.h), whose results must be the same. "cold": tensors
 // come from memory; "hot": the same ones again and again, from the cache as far as they fit.
 //   norm_speed [only shapes whose name has this in it [only formats whose name has this in it]]
 #include <cuda_runtime_api.h>
@@ -355,8 +355,8 @@ class Bench {
     if (backward && made.second.stages > 1) made.second.stage[0].rounder.stats = nullptr;
     return made;
   }
-  void launch(const std::string& first, const std::string& second, const Pair& made, bool joined) {
-    if (joined) {
+  void launch(const std::string& first, const std::string& second, const Pair& made, bool merged) {
+    if (merged) {
       find_grid_launch(first, second)(made.first, made.second, false, the_stream());
     } else {
       find(first)(made.first, the_stream());
@@ -375,15 +375,15 @@ class Bench {
     // The last time after many others.
     bool same = true;
     for (int turn = 0; turn < 2; ++turn) {
-      for (const bool joined : {false, true}) {
+      for (const bool merged : {false, true}) {
         check(cudaMemset(stats_->data(), 0, 16 * sizeof(EncodeStats)), "clearing");
         check(cudaMemset(out_[0]->data(), 0xA5, bytes), "clearing");
         for (const size_t i : {0, 1})
           check(cudaMemset(one.first.out[i].stored.codes, 0xFF, 4 * layer_.channels), "clearing");
         check(cudaDeviceSynchronize(), "clearing");
-        launch(first, second, one, joined);
+        launch(first, second, one, merged);
         check(cudaDeviceSynchronize(), "running");
-        Made& to = made[joined ? 1 : 0];
+        Made& to = made[merged ? 1 : 0];
         to.bytes.resize(bytes + 8 * layer_.channels);
         gpu().download(to.bytes.data(), out_[0]->data(), bytes);
         for (const size_t i : {0, 1}) {
@@ -395,12 +395,12 @@ class Bench {
       }
       same = same && made[0].bytes == made[1].bytes && made[0].stats == made[1].stats;
       if (turn > 0) break;
-      for (const bool joined : {false, true}) {
+      for (const bool merged : {false, true}) {
         for (const bool hot : {false, true}) {
           std::vector<Pair> some;
           for (size_t s = 0; s < sets_; ++s) some.push_back(at(hot ? 0 : s));
-          seconds[joined ? 1 : 0][hot ? 1 : 0] = seconds_of(
-              20, [&](int i) { launch(first, second, some[static_cast<size_t>(i) % sets_], joined); });
+          seconds[merged ? 1 : 0][hot ? 1 : 0] = seconds_of(
+              20, [&](int i) { launch(first, second, some[static_cast<size_t>(i) % sets_], merged); });
         }
       }
     }
@@ -408,7 +408,7 @@ class Bench {
     fmt::print("{:<22} {:<5} {:<40} {:8.1f}       {:8.1f} | {:8.1f}       {:8.1f} | {:5.2f}x {}\n",
                layer_.name, formats_.name, "+ " + second, 1e6 * seconds[0][0], 1e6 * seconds[0][1],
                1e6 * seconds[1][0], 1e6 * seconds[1][1], seconds[0][1] / seconds[1][1],
-               same ? "same, joined" : "joined DIFFERS");
+               same ? "same, merged" : "merged DIFFERS");
     std::fflush(stdout);
   }
 

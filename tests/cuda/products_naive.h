@@ -20,10 +20,10 @@ enum class Fill : uint8_t {
 
 void fill(Unit unit, Fill how, void* operand, int64_t count, uint64_t seed);
 
-// How far a result is from the sum in double, in units of what is allowed: 2 (n + 8) 2^-23 sum |a| |b|, of native fp8,
-// whose units cut every sum, 2^-10 sum |a| |b|. The largest over every
-// `every`-th number; infinite if one is not a number. Of a result of 16 bits: how far the sum is from the numbers that are rounded
-// to it, to nearest.
+// How far a result is from the sum in double, in units of what is allowed: 2 (n + 8) 2^-23 sum |a|
+// |b|, of native fp8, whose units cut every sum, 2^-10 sum |a| |b|. The largest over every
+// `every`-th number; infinite if one is not a number. Of a result of 16 bits: how far the sum is
+// from the numbers that are rounded to it, to nearest.
 double conv_error(ConvKind kind, const ConvExtents& shape, Unit unit, const void* a, const void* b,
                   const void* out, Written written, int64_t every);
 // `before` is what C held, for a product that adds to it; else null.

@@ -17,7 +17,7 @@
 #include "ulp/runtime/registry.h"
 #include "ulp/session/engine.h"
 
-namespace ulp::apart {
+namespace ulp::fake_device {
 namespace {
 
 using Pieces = std::map<const uint8_t*, size_t>;
@@ -34,18 +34,18 @@ bool within(const Pieces& pieces, const void* data, size_t bytes) {
   return begin + bytes <= piece->first + piece->second;
 }
 
-class ApartDevice : public Device {
+class FakeDevice : public Device {
  public:
   using Work = std::vector<std::function<void()>>;
 
-  std::string_view name() const override { return "apart"; }
+  std::string_view name() const override { return "fake"; }
   bool on_host() const override { return false; }
 
   uint8_t* allocate(size_t bytes) override {
     wait();
-    if (bytes > left()) fail("apart", "{} bytes more are needed, {} are free", bytes, left());
+    if (bytes > left()) fail("fake", "{} bytes more are needed, {} are free", bytes, left());
     void* data = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) fail("apart", "no {} bytes", bytes);
+    if (data == MAP_FAILED) fail("fake", "no {} bytes", bytes);
     memory_[static_cast<uint8_t*>(data)] = bytes;
     return static_cast<uint8_t*>(data);
   }
@@ -119,7 +119,7 @@ class ApartDevice : public Device {
   // Lets the memory be touched.
   class Open {
    public:
-    explicit Open(ApartDevice& device) : device_(device) { allow(PROT_READ | PROT_WRITE); }
+    explicit Open(FakeDevice& device) : device_(device) { allow(PROT_READ | PROT_WRITE); }
     ~Open() { allow(PROT_NONE); }
     Open(const Open&) = delete;
 
@@ -127,7 +127,7 @@ class ApartDevice : public Device {
     void allow(int access) const {
       for (const auto& [data, bytes] : device_.memory_) mprotect(const_cast<uint8_t*>(data), bytes, access);
     }
-    ApartDevice& device_;
+    FakeDevice& device_;
   };
   void move(void* to, const void* from, size_t bytes) {
     wait();
@@ -150,18 +150,18 @@ class ApartDevice : public Device {
   size_t launches_ = 0;
 };
 
-ApartDevice& device() {
-  static ApartDevice made;
+FakeDevice& device() {
+  static FakeDevice made;
   return made;
 }
 
 class Noted : public Recording {
  public:
   void launch() override { device().launch(work); }
-  ApartDevice::Work work;
+  FakeDevice::Work work;
 };
 
-std::unique_ptr<Recording> ApartDevice::record(const std::function<void(Stream)>& work) {
+std::unique_ptr<Recording> FakeDevice::record(const std::function<void(Stream)>& work) {
   auto made = std::make_unique<Noted>();
   recorded_ = &made->work;
   work(stream_of(made->work));
@@ -242,7 +242,7 @@ std::array<Make, kMostKernels> makers(std::index_sequence<kPlaces...>) {
 const Backend& backend() {
   static const Backend made = [] {
     Backend copy = cpu_backend();
-    copy.name = "apart";
+    copy.name = "fake";
     copy.device = &device();
     copy.make_found_inf = make_found_inf;
     const auto make = makers(std::make_index_sequence<kMostKernels>());
@@ -253,7 +253,7 @@ const Backend& backend() {
 }
 
 void add() {
-  static const bool added = (add_backend("apart", backend), true);
+  static const bool added = (add_backend("fake", backend), true);
   (void)added;
 }
 
@@ -264,4 +264,4 @@ size_t launches() { return device().launches(); }
 Shortage::Shortage(size_t bytes, bool told) { device().limit(bytes, told); }
 Shortage::~Shortage() { device().limit({}, false); }
 
-}  // namespace ulp::apart
+}  // namespace ulp::fake_device

@@ -10,11 +10,11 @@
 #include "ulp/backend/kernel.h"
 #include "ulp/tensor/device.h"
 
-namespace ulp::apart {
+namespace ulp::fake_device {
 
 // The CPU's kernels on that device; it checks steps for overflow by itself.
 const Backend& backend();
-// Adds it under its name, "apart", to those that find_backend knows; once.
+// Adds it under its name, "fake", to those that find_backend knows; once.
 void add();
 
 // To be called while the stream is recorded, as a kernel would be launched.
@@ -32,4 +32,4 @@ class Shortage {
   Shortage& operator=(const Shortage&) = delete;
 };
 
-}  // namespace ulp::apart
+}  // namespace ulp::fake_device

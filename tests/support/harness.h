@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ulp/backend/kernel.h"
+#include "ulp/backend/recorder.h"
 #include "ulp/graph/format.h"
 #include "ulp/models/model.h"
 #include "ulp/plan/plan.h"
@@ -43,6 +44,8 @@ struct Trained {
   // By name: state after the last step, the sums of each run, the results that were asked for.
   std::map<std::string, std::vector<uint8_t>> bits;
   std::vector<EncodeStats> stats;  // by tensor, of the last run
+  // The same, of activations and their gradients, and of gradients of weights.
+  std::vector<TensorRecord> records;
 };
 
 // The arena is full of `poison` before every run. Expects that no byte around it changes, and that
@@ -54,6 +57,8 @@ Trained run_apart(const TrainingGraph& made, const std::vector<TensorFormat>& fo
                   const PlanOptions& options);
 
 void expect_same_bits(const Trained& apart, const Trained& planned, const std::string& what);
+// Returns how many elements were compared.
+size_t expect_same_records(const Graph& graph, const Trained& apart, const Trained& planned);
 // Returns how many underflows and overflows were compared.
 size_t expect_same_events(const Graph& graph, const Trained& apart, const Trained& planned);
 

@@ -72,7 +72,7 @@ MadeUpPlan::MadeUpPlan(const Graph& graph, const BackendTraits& traits, PlanOpti
   backend_->fuses = traits.fuses;
   backend_->merges = traits.merges;
   if (traits.prepares) backend_->make_preparation = make_preparation;
-  if (traits.joins) backend_->make_merged = make_merged;
+  if (traits.pairs) backend_->make_merged = make_merged;
   options.backend = backend_.get();
   if (formats.empty()) formats.assign(graph.tensor_count(), {parse_storage("fp32"), {}});
   current = &traits;

@@ -18,15 +18,15 @@ struct Traits {
   bool declines = false;      // all problems
   size_t workspace = 0;       // beside what is prepared
   size_t prepared = 0;
-  bool begins_pair = false, ends_pair = false;  // as which half of two joined steps it can run
-  size_t pair_workspace = 0;                    // of the joined task, given by its first half
+  bool begins_pair = false, ends_pair = false;  // as which half of two merged steps it can run
+  size_t pair_workspace = 0;                    // of the merged task, given by its first half
   std::vector<TensorId> reads_range = {};
 };
 
 struct BackendTraits {
   std::function<Traits(const Problem& problem)> of = [](const Problem&) { return Traits{}; };
   bool fuses = false, merges = false;
-  bool prepares = false, joins = false;  // it has make_preparation, make_merged
+  bool prepares = false, pairs = false;  // it has make_preparation, make_merged
 };
 
 // By the name of the root.

@@ -16,6 +16,8 @@ namespace ulp::harness {
 const OpDef kMadeUp{"made_up"};
 const OpDef kMadeUpMap{"made_up_map", Form::elementwise};
 const OpDef kMadeUpColumns{"made_up_columns", Form::reduction};
+const OpDef kMadeUpMove{.name = "made_up_move", .moves = true};
+const OpDef kMadeUpCopies{.name = "made_up_copies", .copies = true};
 
 TensorId GraphMaker::add(const OpDef& op, const std::string& name, std::vector<TensorId> in, TensorInfo out) {
   out.name = name;
@@ -107,7 +109,7 @@ class RandomMaker {
     maker_.phase = Phase::finish;
     for (const auto& [i, sum] : sums_)
       gradients_[i] = maker_.copy(fmt::format("w{}.grad", i), sum, Kind::weight_grad);
-    if (random_.one_in(3)) make_again();
+    if (random_.one_in(3)) recompute();
     maker_.phase = Phase::update;
     for (size_t i = 0; i < gradients_.size(); ++i)
       maker_.write(kUpdate, fmt::format("w{}.update", i), {gradients_[i]}, {weights_[i]});
@@ -212,7 +214,7 @@ class RandomMaker {
   }
 
   // Gradients that are made a second time for their updates.
-  void make_again() {
+  void recompute() {
     maker_.phase = Phase::recompute;
     const int64_t nodes = random_.between(1, 6);
     for (int64_t i = 0; i < nodes; ++i) grow();

@@ -14,6 +14,8 @@ class Random;
 extern const OpDef kMadeUp;         // general
 extern const OpDef kMadeUpMap;      // elementwise
 extern const OpDef kMadeUpColumns;  // a reduction
+extern const OpDef kMadeUpMove;     // moves codes, so that nobody sees values
+extern const OpDef kMadeUpCopies;   // may copy codes
 
 // A node NAME with one output of the same name.
 class GraphMaker {

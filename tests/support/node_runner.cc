@@ -100,6 +100,15 @@ void NodeRunner::take_there(RunContext& context) {
   context.feeds = feed_data_there_;
 }
 
+// Nobody rounds them, so whoever looks must read them.
+void NodeRunner::record_fp32(const Node& node) {
+  for (const TensorId id : node.out) {
+    const auto i = static_cast<size_t>(id.index);
+    if (!recorder_->wants(id) || !is_fp32(formats_[i].storage)) continue;
+    recorder_->add(id, {reinterpret_cast<const float*>(data_[i]), graph_[id].elements()});
+  }
+}
+
 void NodeRunner::run_nodes(const Phase* phase) {
   std::fill(stats_.begin(), stats_.end(), EncodeStats{});
   RunContext context;
@@ -108,12 +117,14 @@ void NodeRunner::run_nodes(const Phase* phase) {
   context.state = &state;
   context.workspace = workspace_.data();
   context.stats = stats_.data();
+  context.recorder = recorder_;
   if (!device_.on_host()) take_there(context);
   const auto recording = device_.record([&](Stream stream) {
     context.stream = stream;
     for (size_t i = 0; i < tasks_.size(); ++i) {
       if (tasks_[i] == nullptr || (phase != nullptr && graph_.nodes()[i].phase != *phase)) continue;
       tasks_[i]->run(context);
+      if (recorder_ != nullptr) record_fp32(graph_.nodes()[i]);
     }
   });
   recording->launch();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ulp/backend/kernel.h"
+#include "ulp/backend/recorder.h"
 #include "ulp/tensor/memory.h"
 
 namespace ulp {
@@ -32,16 +33,20 @@ class NodeRunner {
   void run();
   void run(Phase phase);
   const EncodeStats& stats(TensorId id) const { return stats_[static_cast<size_t>(id.index)]; }
+  // Every node that runs from now on records what it writes. On the host.
+  void record(Recorder* recorder) { recorder_ = recorder; }
 
   StepState state;
 
  private:
   void run_nodes(const Phase* phase);
+  void record_fp32(const Node& node);
   // To a device that is not the host: what a run finds beside the tensors.
   void take_there(RunContext& context);
 
   const Graph& graph_;
   Device& device_;
+  Recorder* recorder_ = nullptr;
   Memory memory_;
   std::vector<TensorFormat> formats_;
   std::unique_ptr<PlanContext> plan_;

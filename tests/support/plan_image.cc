@@ -80,7 +80,7 @@ PlanImage::PlanImage(const Plan& plan)
     if (step.preparation != nullptr) one.prepares = step.prepares;
     one.reads_range = step.task->reads_range_of();
     one.live_until = step.live_until;
-    one.joins = step.merged_task != nullptr;
+    one.merged_task = step.merged_task != nullptr;
     one.merged = step.merged;
     steps.push_back(std::move(one));
   }

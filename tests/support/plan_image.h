@@ -45,7 +45,7 @@ struct PlanImage {
     std::vector<int> prepares;
     std::vector<TensorId> reads_range;
     int live_until = 0;
-    bool joins = false, merged = false;  // the first and the second of two that are one task
+    bool merged_task = false, merged = false;  // the first and the second of two that are one task
   };
 
   explicit PlanImage(const Plan& plan);

@@ -224,8 +224,8 @@ class Simulator {
     work.name = step_name(number);
     work.parts.push_back(part_of(number));
     const bool pair = number + 1 < image_.steps.size() && image_.steps[number + 1].merged;
-    if (step.joins != pair) report(Fault::order, "{} is half of a pair", work.name);
-    if (step.joins && pair) {
+    if (step.merged_task != pair) report(Fault::order, "{} is half of a pair", work.name);
+    if (step.merged_task && pair) {
       work.parts.push_back(part_of(number + 1));
       if (image_.steps[number + 1].phase != step.phase)
         report(Fault::order, "{} is merged with another phase", work.name);

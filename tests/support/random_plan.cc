@@ -15,7 +15,7 @@ BackendTraits draw_backend(Random& random) {
   made.fuses = random.one_in(2);
   made.merges = random.one_in(2);
   made.prepares = !random.one_in(3);
-  made.joins = !random.one_in(3);
+  made.pairs = !random.one_in(3);
   const uint64_t salt = random.word();
   const int64_t side = random.between(1, 4), merged = random.between(1, 3), prepared = random.between(1, 4),
                 ranges = random.between(1, 6);
@@ -33,11 +33,12 @@ BackendTraits draw_backend(Random& random) {
     traits.pair_workspace = own.among(kSizes);
     const std::vector<TensorId>& in = problem.root().in;
     if (!in.empty() && own.one_in(ranges)) {
-      const TensorId root = problem.plan.base_of(own.among(in));
-      const NodeId producer = problem.tensor(root).producer;
+      const TensorId base = problem.plan.base_of(own.among(in));
+      const NodeId producer = problem.tensor(base).producer;
       const bool inside =
           std::find(problem.inlined.begin(), problem.inlined.end(), producer) != problem.inlined.end();
-      if (producer && !inside && problem.root().phase < Phase::update) traits.reads_range = {root};
+      const bool reports = producer && problem.graph()[producer].op->reports_range();
+      if (reports && !inside && problem.root().phase < Phase::update) traits.reads_range = {base};
     }
     return traits;
   };

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "ulp/backend/recorder.h"
 #include "ulp/base/parallel.h"
 #include "ulp/numeric/codec.h"
 #include "ulp/tensor/stored.h"
@@ -30,6 +31,14 @@ size_t write_granule(const Storage& storage) {
 size_t state_granule(const Storage& storage) {
   if (std::holds_alternative<Split>(storage)) return 32;
   return std::holds_alternative<Scaled>(storage) ? kScaledBlock : write_granule(storage);
+}
+
+// Of a tensor that was just encoded, if it is recorded and its storage is S2FP8.
+void record_shifted(const RunContext& context, TensorId id, const Storage& storage, std::span<const float> x,
+                    std::span<const uint32_t> side) {
+  if (context.recorder == nullptr || !std::holds_alternative<S2fp8>(storage)) return;
+  if (!context.recorder->wants(id)) return;
+  context.recorder->add_shifted(id, x, {bits_float(side[0]), bits_float(side[1])});
 }
 
 // S2FP8 looks at the whole tensor to write it, not to read it.
@@ -161,6 +170,7 @@ void Reader::read(const RunContext& context, uint64_t first, std::span<float> ou
   std::vector<uint8_t> codes(size.code_bytes);
   std::vector<uint32_t> side(size.side_words);
   const EncodeStats stats = encode(*format_.operand, rounding, out, codes, side);
+  if (reports_) record_shifted(context, plan_->graph.bytes_of(id_), *format_.operand, out, side);
   if (reports_) context.report(plan_->graph.bytes_of(id_), stats);
   decode(*format_.operand, codes, side, out);
 }
@@ -219,6 +229,8 @@ void Writer::write(const RunContext& context, uint64_t first, std::span<const fl
     return;
   }
   const Rounding rounding = tensor_rounding(*plan_, plan_->graph[id_], storage_, *context.state, mode_);
+  const bool recorded = context.recorder != nullptr && context.recorder->wants(id_);
+  if (recorded && !is_state(plan_->graph[id_].kind)) context.recorder->add(id_, in);
   if (const Plain* plain = std::get_if<Plain>(&storage_)) {
     stats.merge(encode(
         plain->format, rounding, in,
@@ -227,6 +239,7 @@ void Writer::write(const RunContext& context, uint64_t first, std::span<const fl
   }
   const StoredParts parts = stored_slice(storage_, data, elements_, first);
   stats.merge(encode(storage_, rounding, in, parts.codes, parts.side, first));
+  record_shifted(context, id_, storage_, in, parts.side);
 }
 
 void Writer::all(const RunContext& context, const float* in) const {

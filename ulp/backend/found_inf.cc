@@ -6,7 +6,7 @@
 
 namespace ulp {
 
-std::vector<TensorId> judged_gradients(const Graph& graph) {
+std::vector<TensorId> checked_gradients(const Graph& graph) {
   std::vector<TensorId> gradients;
   for (size_t i = 0; i < graph.tensor_count(); ++i) {
     const TensorInfo& tensor = graph.tensors()[i];
@@ -18,7 +18,7 @@ std::vector<TensorId> judged_gradients(const Graph& graph) {
 bool gradients_overflowed(double loss, const Graph& graph, std::span<const EncodeStats> stats) {
   if (stats.size() < graph.tensor_count())
     throw std::logic_error("range events are one for each tensor of the graph");
-  const std::vector<TensorId> gradients = judged_gradients(graph);
+  const std::vector<TensorId> gradients = checked_gradients(graph);
   return gradients_overflowed(
       loss, 0, static_cast<uint32_t>(gradients.size()), 1,
       [&](uint32_t i) -> const EncodeStats& { return stats[static_cast<size_t>(gradients[i].index)]; });

@@ -26,6 +26,8 @@ namespace ulp {
 // Bytes of a tensor: codes and what is kept beside them, each aligned.
 size_t tensor_bytes(const TensorInfo& tensor, const Storage& storage);
 
+class Recorder;
+
 // What every kernel of a plan shares.
 struct PlanContext {
   const Graph& graph;
@@ -86,6 +88,7 @@ class RunContext {
 
   EncodeStats* stats = nullptr;     // by tensor
   UpdateCounts* updates = nullptr;  // by tensor; null where nobody asks
+  Recorder* recorder = nullptr;     // on the host, of steps that are recorded
   Stream stream = nullptr;          // null on the host
 };
 

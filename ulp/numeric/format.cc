@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ulp/base/error.h"
+#include "ulp/base/text.h"
 
 namespace ulp {
 namespace {
@@ -158,11 +159,18 @@ std::optional<FloatFormat> find_format(std::string_view name) {
   return parse_long(name);
 }
 
+std::string nearest_format(std::string_view name) {
+  std::vector<std::string_view> known;
+  for (const Preset& preset : presets()) known.push_back(preset.name);
+  for (const auto& [other, own] : kOtherNames) known.push_back(other);
+  return nearest_hint(name, known);
+}
+
 FloatFormat parse_format(std::string_view name) {
   if (const auto format = find_format(name)) return *format;
   fail("format",
-       "unknown format '{}'; known: {}, any eEmM (such as e5m10), any fp(e,m,b) (such as fp(4,3,4))", name,
-       preset_names());
+       "unknown format '{}'; {}known: {}, any eEmM (such as e5m10), any fp(e,m,b) (such as fp(4,3,4))", name,
+       nearest_format(name), preset_names());
 }
 
 std::string format_name(const FloatFormat& format) {

@@ -90,5 +90,7 @@ std::span<const Preset> presets();
 
 // "fp32, tf32, ..." for error messages.
 std::string preset_names();
+// "the nearest is bf16; " for them, or "" where no name is near.
+std::string nearest_format(std::string_view name);
 
 }  // namespace ulp

@@ -1,6 +1,10 @@
 #include "ulp/numeric/rounding.h"
 
+#include <string_view>
+#include <vector>
+
 #include "ulp/base/error.h"
+#include "ulp/base/text.h"
 
 namespace ulp {
 namespace {
@@ -23,7 +27,10 @@ Round parse_round(std::string_view name) {
   for (const RoundName& row : kRoundNames) {
     if (row.name == name) return row.mode;
   }
-  fail("rounding", "unknown rounding '{}'; known: even, away, zero, stochastic", name);
+  std::vector<std::string_view> known;
+  for (const RoundName& row : kRoundNames) known.push_back(row.name);
+  fail("rounding", "unknown rounding '{}'; {}known: {}", name, nearest_hint(name, known),
+       fmt::join(known, ", "));
 }
 
 std::string_view round_name(Round mode) {

@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "ulp/base/error.h"
+#include "ulp/base/text.h"
 #include "ulp/numeric/codec.h"
 #include "ulp/numeric/s2fp8.h"
 
@@ -56,10 +57,9 @@ Storage parse_storage(std::string_view name) {
     return parse_split(name, plus);
   if (const auto format = find_format(name)) return Plain{*format};
   fail("storage",
-       "unknown storage '{}'; known: {}, any eEmM, any fp(e,m,b), extra bits as in bf16+8 or fp16+13sr, "
-       "s2fp8, "
-       "scaled(e4m3)",
-       name, preset_names());
+       "unknown storage '{}'; {}known: {}, any eEmM, any fp(e,m,b), extra bits as in bf16+8 or fp16+13sr, "
+       "s2fp8, scaled(e4m3)",
+       name, nearest_format(name), preset_names());
 }
 
 std::string storage_name(const Storage& storage) {
@@ -90,6 +90,14 @@ StorageSize storage_size(const Storage& storage, size_t n) {
                                  return StorageSize{n, scaled_blocks(n)};
                                }},
                     storage);
+}
+
+bool has_infinity(const Storage& storage) {
+  return std::visit(
+      Overloaded{[](const Plain& s) { return s.format.has_inf(); }, [](const S2fp8&) { return false; },
+                 [](const Split& s) { return s.high.has_inf(); },
+                 [](const Scaled& s) { return s.element.has_inf(); }},
+      storage);
 }
 
 void check_rounding(const Storage& storage, const Rounding& rounding) {

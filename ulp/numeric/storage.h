@@ -46,6 +46,8 @@ struct StorageSize {
   size_t bytes() const { return code_bytes + 4 * side_words; }
 };
 StorageSize storage_size(const Storage& storage, size_t n);
+// Whether a number beyond the largest can become infinity. S2FP8 saturates.
+bool has_infinity(const Storage& storage);
 
 // Throws Error where the storage rounds in its own way and cannot follow: Split and S2fp8 round to
 // nearest-even, S2fp8 saturates, and infinity needs a format that has one.

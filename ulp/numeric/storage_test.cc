@@ -196,6 +196,23 @@ struct Exact {
   std::unique_ptr<uint32_t[]> side;
 };
 
+// Whether overflowing to infinity is taken at all: the storage refuses where it has none.
+TEST(Storage, HasAnInfinityWhereOneMayBeWritten) {
+  for (const char* name : kNames) {
+    const Storage storage = parse_storage(name);
+    const auto check = [&] { check_rounding(storage, {Round::nearest_even, Overflow::infinity, {}}); };
+    if (has_infinity(storage)) {
+      EXPECT_NO_THROW(check()) << name;
+    } else {
+      EXPECT_THROW(check(), Error) << name;
+    }
+  }
+  for (const char* name : {"fp32", "e5m2", "bf16+8", "scaled(e5m2)"})
+    EXPECT_TRUE(has_infinity(parse_storage(name))) << name;
+  for (const char* name : {"fp(4,3,4)", "e4m3", "s2fp8", "fp(5,2,0)+8", "scaled(e4m3)"})
+    EXPECT_FALSE(has_infinity(parse_storage(name))) << name;
+}
+
 TEST(Storage, WritesAndReadsWhatItsPartsDo) {
   std::mt19937 rng(3);
   for (const char* name : kNames) {

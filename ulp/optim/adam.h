@@ -18,6 +18,9 @@
 
 namespace ulp {
 
+inline constexpr char kBeta1Help[] = "what stays of the mean of gradients";
+inline constexpr char kBeta2Help[] = "what stays of the mean of squares";
+
 // The moments, and the step that they give. 1 - beta is kept beside beta: computed in fp32 it would
 // lose up to ten bits if beta is near 1.
 struct AdamMoments {
@@ -63,6 +66,8 @@ struct Adam {
                                               .eps = 1e-8,
                                               .moments = true,
                                               .beta2 = 0.999,
+                                              .beta1_help = kBeta1Help,
+                                              .beta2_help = kBeta2Help,
                                               .states = {{"exp_avg"}, {"exp_avg_sq", true}}};
   static constexpr int kStates = 2;
   ULP_HD constexpr int states() const { return kStates; }
@@ -97,6 +102,8 @@ struct AdamW {
                                               .eps = 1e-8,
                                               .moments = true,
                                               .beta2 = 0.999,
+                                              .beta1_help = kBeta1Help,
+                                              .beta2_help = kBeta2Help,
                                               .states = {{"exp_avg"}, {"exp_avg_sq", true}}};
   static constexpr int kStates = 2;
   ULP_HD constexpr int states() const { return kStates; }

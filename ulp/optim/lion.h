@@ -19,8 +19,12 @@ struct Lion {
   float weight_decay = 0;
 
   static constexpr const char* kName = "lion";
-  static constexpr OptimizerTraits kTraits = {
-      .lr = 1e-4, .moments = true, .beta2 = 0.99, .states = {{"exp_avg"}}};
+  static constexpr OptimizerTraits kTraits = {.lr = 1e-4,
+                                              .moments = true,
+                                              .beta2 = 0.99,
+                                              .beta1_help = "the momentum's part in the sign",
+                                              .beta2_help = "what stays of the momentum",
+                                              .states = {{"exp_avg"}}};
   static constexpr int kStates = 1;
   ULP_HD constexpr int states() const { return kStates; }
 

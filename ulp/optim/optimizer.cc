@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ulp/base/error.h"
+#include "ulp/base/text.h"
 #include "ulp/numeric/nearest.h"
 
 namespace ulp {
@@ -35,13 +36,16 @@ double power(double beta, uint64_t count) {
 }  // namespace
 
 OptimizerKind parse_optimizer(std::string_view name) {
-  size_t number = 0, found = Optimizers::kCount;
+  std::vector<std::string_view> known;
+  size_t found = Optimizers::kCount;
   Optimizers::for_each([&]<typename Op>() {
-    if (name == Op::kName) found = number;
-    ++number;
+    if (name == Op::kName) found = known.size();
+    known.emplace_back(Op::kName);
   });
-  if (found == Optimizers::kCount)
-    fail("optimizer", "unknown optimizer '{}'; known: {}", name, optimizer_names());
+  if (found == Optimizers::kCount) {
+    fail("optimizer", "unknown optimizer '{}'; {}known: {}", name, nearest_hint(name, known),
+         optimizer_names());
+  }
   return static_cast<OptimizerKind>(found);
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/optimizers.h"
 #include "ulp/base/error.h"
 
 namespace ulp {
@@ -26,10 +27,8 @@ std::string error_of(const OptimizerConfig& config) {
 }
 
 TEST(Optimizer, NamesComeBack) {
-  for (const auto kind :
-       {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::adagrad}) {
-    EXPECT_EQ(parse_optimizer(optimizer_name(kind)), kind);
-  }
+  for (const OptimizerKind kind : optimizer_kinds()) EXPECT_EQ(parse_optimizer(optimizer_name(kind)), kind);
+  EXPECT_EQ(optimizer_name(static_cast<OptimizerKind>(Optimizers::kCount)), "?");
   EXPECT_THROW(parse_optimizer("Adam"), Error);
   EXPECT_THROW(parse_optimizer(""), Error);
 }
@@ -74,11 +73,10 @@ TEST(Optimizer, StatesHaveTheNamesOfCheckpoints) {
   EXPECT_EQ(names({.kind = OptimizerKind::adamw}), (std::vector<std::string>{"exp_avg", "exp_avg_sq"}));
   EXPECT_EQ(names({.kind = OptimizerKind::adagrad}), std::vector<std::string>{"sum"});
   EXPECT_EQ(names({.kind = OptimizerKind::lion}), std::vector<std::string>{"exp_avg"});
-  for (const OptimizerConfig& config :
-       {OptimizerConfig{}, OptimizerConfig{.momentum = 0.5}, OptimizerConfig{.kind = OptimizerKind::adam}}) {
+  for (const auto& [name, config] : optimizer_forms()) {
     const Optimizer made = make_optimizer(config);
     const int states = std::visit([](const auto& o) { return o.states(); }, made);
-    EXPECT_EQ(optimizer_states(made).size(), static_cast<size_t>(states));
+    EXPECT_EQ(optimizer_states(made).size(), static_cast<size_t>(states)) << name;
   }
 }
 

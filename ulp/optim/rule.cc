@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "ulp/base/error.h"
+#include "ulp/base/text.h"
 #include "ulp/numeric/nearest.h"
 
 namespace ulp {
@@ -57,7 +58,10 @@ UpdateRule parse_update_rule(std::string_view text) {
     if (extra && *extra >= 0 && *extra <= 16) return {row.kind, *extra};
     if (extra) fail("update", "'{}' asks for {} extra bits; there can be 0 to 16", text, *extra);
   }
-  fail("update", "unknown update rule '{}'; known: {}", text, update_rule_forms());
+  std::vector<std::string_view> known;
+  for (const RuleRow& row : kRules) known.push_back(row.form);
+  fail("update", "unknown update rule '{}'; {}known: {}", text, nearest_hint(text, known),
+       update_rule_forms());
 }
 
 std::string update_rule_text(const UpdateRule& rule) {

@@ -39,10 +39,12 @@ struct OptimizerState {
 // has.
 struct OptimizerTraits {
   double lr, momentum = 0, weight_decay = 0;
-  double eps = 0;           // 0: it has none
-  bool momentums = false;   // it has momentum, and Nesterov's form of it
-  bool moments = false;     // it has beta1 and beta2
-  double beta2 = 0;         // 0: it has none
+  double eps = 0;          // 0: it has none
+  bool momentums = false;  // it has momentum, and Nesterov's form of it
+  bool moments = false;    // it has beta1 and beta2
+  double beta2 = 0;        // 0: it has none
+  // For help: what the shares beta1 and beta2 are of. Empty where it has none.
+  const char *beta1_help = "", *beta2_help = "";
   bool only_grows = false;  // a state grows by less and less: 8 bits would lose it
   OptimizerState states[2] = {};
 };

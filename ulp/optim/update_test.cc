@@ -12,6 +12,7 @@
 #include <limits>
 #include <vector>
 
+#include "tests/support/optimizers.h"
 #include "ulp/base/philox.h"
 #include "ulp/numeric/nearest.h"
 #include "ulp/numeric/split.h"
@@ -418,8 +419,7 @@ TEST(Update, NarrowArithmeticRoundsEveryOperation) {
 TEST(Update, ExtraBitsFollowTheirMaster) {
   constexpr size_t kCount = 37;
   std::vector<OptimizerConfig> configs(std::begin(kConfigs), std::end(kConfigs));
-  configs.push_back({.kind = adagrad, .lr = 0.01, .weight_decay = 1e-3});
-  configs.push_back({.kind = OptimizerKind::lion, .lr = 0.01, .weight_decay = 1e-3});
+  for (const NamedOptimizer& form : optimizer_forms()) configs.push_back(form.config);
   for (const OptimizerConfig& c : configs) {
     const Optimizer optimizer = make_optimizer(c);
     struct Kept {

@@ -76,7 +76,8 @@ size_t best_of_all_orders(const std::vector<Buffer>& buffers) {
   return best;
 }
 
-// Small cases against brute force: never below what is alive at once, never below the best of all orders, seldom above it.
+// Small cases against brute force: never below what is alive at once, never below the best of all
+// orders, seldom above it.
 TEST(Layout, AgainstAllOrders) {
   std::mt19937_64 words(7);
   const auto draw = [&](uint64_t many) { return words() % many; };

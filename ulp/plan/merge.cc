@@ -34,7 +34,7 @@ std::optional<size_t> Plan::merge_steps(const PlanOptions& options, Lives& lives
     PlanStep &first = steps_[i], &second = steps_[i + 1];
     if (first.phase != second.phase || first.kernel->side_stream || second.kernel->side_stream) continue;
     // A range is complete when all of the first is done.
-    if (reports_range_for(i, i + 1)) continue;
+    if (may_report_for(i, i + 1)) continue;
     size_t bytes = 0;
     for (const Buffer& buffer : apart) {
       if (buffer.first <= static_cast<int>(i) + 1 && buffer.last >= static_cast<int>(i))

@@ -21,10 +21,10 @@ using harness::Traits;
 const Shape kShape = {5, 33};
 const Traits kFirst{.begins_pair = true}, kSecond{.ends_pair = true}, kPeak{.workspace = 1 << 20};
 
-BackendTraits joining(std::vector<std::pair<std::string, Traits>> list) {
+BackendTraits merging(std::vector<std::pair<std::string, Traits>> list) {
   list.emplace_back("peak", kPeak);
   BackendTraits traits;
-  traits.joins = true;
+  traits.pairs = true;
   traits.of = harness::traits_by_name(std::move(list));
   return traits;
 }
@@ -39,7 +39,7 @@ TEST(Merge, JoinsTwoSteps) {
   GraphMaker g;
   const TensorId x = g.any("peak", {}, kShape), sums = g.columns("sums", x), y = g.map("y", {x, sums});
   g.any("end", {y}, {1});
-  const BackendTraits traits = joining({{"sums", kFirst}, {"y", kSecond}});
+  const BackendTraits traits = merging({{"sums", kFirst}, {"y", kSecond}});
   const MadeUpPlan plan(g.graph, traits);
   EXPECT_EQ(faults_of(*plan), "");
   EXPECT_TRUE(is_merged(plan, 1));
@@ -62,7 +62,7 @@ TEST(Merge, NotWhereTheSecondReadsARangeOfTheFirst) {
   for (const TensorId range : {x, sums}) {
     Traits second = kSecond;
     second.reads_range = {range};
-    const MadeUpPlan plan(g.graph, joining({{"sums", kFirst}, {"y", second}}));
+    const MadeUpPlan plan(g.graph, merging({{"sums", kFirst}, {"y", second}}));
     EXPECT_EQ(faults_of(*plan), "");
     EXPECT_EQ(is_merged(plan, 1), range == x);
   }
@@ -75,7 +75,7 @@ TEST(Merge, SecondTakesOverWhatBothRead) {
   g.any("end", {y}, {1});
   Traits second = kSecond;
   second.in_place = true;
-  const MadeUpPlan plan(g.graph, joining({{"sums", kFirst}, {"y", second}}));
+  const MadeUpPlan plan(g.graph, merging({{"sums", kFirst}, {"y", second}}));
   EXPECT_EQ(faults_of(*plan), "");
   EXPECT_TRUE(is_merged(plan, 1));
   EXPECT_EQ(plan->place(x).offset, plan->place(y).offset);
@@ -89,7 +89,7 @@ TEST(Merge, NotBothTakeOverOneOperand) {
   g.any("end", {y, z}, {1});
   Traits first = kFirst, second = kSecond;
   first.in_place = second.in_place = true;
-  const MadeUpPlan plan(g.graph, joining({{"y", first}, {"z", second}}));
+  const MadeUpPlan plan(g.graph, merging({{"y", first}, {"z", second}}));
   EXPECT_EQ(faults_of(*plan), "");
   EXPECT_TRUE(is_merged(plan, 1));
   EXPECT_NE(plan->place(y).offset, plan->place(z).offset);
@@ -104,7 +104,7 @@ TEST(Merge, FirstDoesNotTakeOverWhatTheSecondReads) {
   g.any("end", {z}, {1});
   Traits first = kFirst;
   first.in_place = true;
-  const MadeUpPlan plan(g.graph, joining({{"y", first}, {"z", kSecond}}));
+  const MadeUpPlan plan(g.graph, merging({{"y", first}, {"z", kSecond}}));
   EXPECT_EQ(faults_of(*plan), "");
   EXPECT_TRUE(is_merged(plan, 1));
   EXPECT_NE(plan->place(x).offset, plan->place(y).offset);
@@ -117,7 +117,7 @@ TEST(Merge, EachTakesOverItsOwn) {
   g.any("end", {y, z}, {1});
   Traits first = kFirst, second = kSecond;
   first.in_place = second.in_place = true;
-  const MadeUpPlan plan(g.graph, joining({{"y", first}, {"z", second}}));
+  const MadeUpPlan plan(g.graph, merging({{"y", first}, {"z", second}}));
   EXPECT_EQ(faults_of(*plan), "");
   EXPECT_TRUE(is_merged(plan, 2));
   EXPECT_EQ(plan->place(x).offset, plan->place(y).offset);
@@ -131,7 +131,7 @@ TEST(Merge, SecondDoesNotTakeOverTheFirstsResult) {
   g.any("end", {z, x}, {1});
   Traits first = kFirst, second = kSecond;
   first.in_place = second.in_place = true;
-  const MadeUpPlan plan(g.graph, joining({{"y", first}, {"z", second}}));
+  const MadeUpPlan plan(g.graph, merging({{"y", first}, {"z", second}}));
   EXPECT_EQ(faults_of(*plan), "");
   EXPECT_TRUE(is_merged(plan, 1));
   EXPECT_NE(plan->place(y).offset, plan->place(z).offset);
@@ -146,7 +146,7 @@ TEST(Merge, EveryStepIsInOnePair) {
     last = g.any(name, {last}, kShape);
     list.push_back({name, {.in_place = true, .begins_pair = true, .ends_pair = true}});
   }
-  const MadeUpPlan plan(g.graph, joining(list));
+  const MadeUpPlan plan(g.graph, merging(list));
   EXPECT_EQ(faults_of(*plan), "");
   EXPECT_TRUE(is_merged(plan, 1));
   EXPECT_TRUE(is_merged(plan, 3));
@@ -158,7 +158,7 @@ TEST(Merge, NotAcrossPhases) {
   const TensorId x = g.any("peak", {}, kShape), y = g.map("y", {x});
   g.phase = Phase::backward;
   g.map("z", {y});
-  const MadeUpPlan plan(g.graph, joining({{"y", kFirst}, {"z", kSecond}}));
+  const MadeUpPlan plan(g.graph, merging({{"y", kFirst}, {"z", kSecond}}));
   EXPECT_EQ(faults_of(*plan), "");
   EXPECT_FALSE(is_merged(plan, 1));
 }
@@ -176,7 +176,7 @@ TEST(Merge, BesideStepsThatRunOn) {
     beside.workspace = 65;
     Traits first = kFirst;
     first.pair_workspace = 1000;
-    const MadeUpPlan plan(g.graph, joining({{"side", beside}, {"y", first}, {"z", kSecond}, {"u", kSecond}}));
+    const MadeUpPlan plan(g.graph, merging({{"side", beside}, {"y", first}, {"z", kSecond}, {"u", kSecond}}));
     EXPECT_EQ(faults_of(*plan), "");
     EXPECT_FALSE(is_merged(plan, 0));
     EXPECT_FALSE(is_merged(plan, 1));
@@ -193,7 +193,7 @@ TEST(Merge, HasTheWorkspaceOfTheMergedTask) {
   first.workspace = 100;
   second.workspace = 5000;
   first.pair_workspace = 300;
-  const MadeUpPlan plan(g.graph, joining({{"y", first}, {"z", second}}));
+  const MadeUpPlan plan(g.graph, merging({{"y", first}, {"z", second}}));
   EXPECT_EQ(faults_of(*plan), "");
   EXPECT_TRUE(is_merged(plan, 1));
   EXPECT_EQ(plan->steps()[1].workspace_bytes(), 300u);
@@ -212,7 +212,7 @@ TEST(Merge, TakesHardlyMoreMemory) {
       first.pair_workspace = workspace;
       PlanOptions options;
       options.tight = tight;
-      const MadeUpPlan plan(g.graph, joining({{"y", first}, {"z", kSecond}}), options);
+      const MadeUpPlan plan(g.graph, merging({{"y", first}, {"z", kSecond}}), options);
       EXPECT_EQ(faults_of(*plan), "");
       EXPECT_FALSE(is_merged(plan, 1));
       EXPECT_EQ(plan->step_bytes(), size_t{2 * 4032});
@@ -233,7 +233,7 @@ TEST(Merge, KeepsThePairsThatCostLeast) {
     list.push_back({name + "b", kSecond});
   }
   g.any("big", {last}, {500});
-  BackendTraits traits = joining(list);
+  BackendTraits traits = merging(list);
   PlanOptions options;
   options.tight = true;
   const MadeUpPlan plan(g.graph, traits, options);
@@ -254,7 +254,7 @@ TEST(Merge, NothingIsPreparedForHalves) {
   g.any("end", {b}, {1});
   Traits first{.workspace = 64, .prepared = 640, .begins_pair = true, .pair_workspace = 6400};
   Traits second{.workspace = 64, .prepared = 640, .ends_pair = true}, other{.workspace = 64, .prepared = 640};
-  BackendTraits traits = joining({{"a", other}, {"y", first}, {"z", second}, {"b", other}});
+  BackendTraits traits = merging({{"a", other}, {"y", first}, {"z", second}, {"b", other}});
   traits.prepares = true;
   const MadeUpPlan plan(g.graph, traits);
   EXPECT_EQ(faults_of(*plan), "");

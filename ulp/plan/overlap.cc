@@ -29,14 +29,14 @@ bool goes_on(Phase from, Phase to) { return to == from || (from == Phase::forwar
 size_t Plan::lay_out_steps(const PlanOptions& options, const Lives& lives, std::optional<size_t> apart,
                            std::vector<Buffer>& buffers) {
   const std::vector<Buffer> tensors = buffers;
-  const auto attempt = [&](bool beside, bool together, bool early) {
+  const auto attempt = [&](bool overlap, bool together, bool early) {
     buffers = tensors;
     for (PlanStep& step : steps_) {
       step.live_until = 0;
       step.preparation.reset();
       step.prepares.clear();
     }
-    if (beside) overlap_steps(lives.life, lives.buffer_of, buffers);
+    if (overlap) overlap_steps(lives.life, lives.buffer_of, buffers);
     buffers = with_workspaces(buffers);
     if (together) prepare_together(buffers, tensors.size(), early);
     return ulp::lay_out(buffers);
@@ -44,12 +44,12 @@ size_t Plan::lay_out_steps(const PlanOptions& options, const Lives& lives, std::
   const auto any = [&](auto&& has) { return std::any_of(steps_.begin(), steps_.end(), has); };
   const bool together = backend_.make_preparation != nullptr &&
                         any([](const PlanStep& step) { return step.task->prepared() > 0; });
-  const bool beside = options.overlap && any([](const PlanStep& step) { return step.kernel->side_stream; });
-  if (!together && !beside) return attempt(false, false, false);
+  const bool overlap = options.overlap && any([](const PlanStep& step) { return step.kernel->side_stream; });
+  if (!together && !overlap) return attempt(false, false, false);
   const size_t least = apart ? *apart : attempt(false, false, false),
                most = options.tight ? least : least + least / kPeakSlack;
   for (const bool also : {true, false}) {
-    if (also && !beside) continue;
+    if (also && !overlap) continue;
     for (const bool early : {true, false}) {
       if (early && !(together && also)) continue;
       if (const size_t bytes = attempt(also, together, early); bytes <= most) return bytes;
@@ -97,7 +97,7 @@ void Plan::overlap_steps(std::span<const TensorPlace> life, std::span<const int>
   const auto range_meets = [&](size_t a, size_t b) {
     for (size_t i = a; i == a || (i < steps_.size() && steps_[i].merged); ++i) {
       for (size_t j = b; j == b || (j < steps_.size() && steps_[j].merged); ++j) {
-        if (reports_range_for(i, j) || reports_range_for(j, i)) return true;
+        if (may_report_for(i, j) || may_report_for(j, i)) return true;
       }
     }
     return false;

@@ -22,7 +22,8 @@ using harness::Traits;
 const Shape kShape = {16};
 constexpr size_t kRoomy = 1 << 20;
 
-// `beside` runs beside others; the step named `peak` has a workspace that leaves room for all that others could want.
+// `beside` runs beside others; the step named `peak` has a workspace that leaves room for all that
+// others could want.
 BackendTraits beside(const std::vector<std::pair<std::string, Traits>>& more = {}) {
   std::vector<std::pair<std::string, Traits>> list = more;
   list.emplace_back("beside", Traits{.side_stream = true, .workspace = 100});
@@ -222,7 +223,8 @@ TEST(Overlap, ManyBesideEachOther) {
   EXPECT_EQ(until(plan, "s4"), 0);
 }
 
-// Without room nothing runs beside; with a little, only where it hardly costs any, and a tight plan costs none.
+// Without room nothing runs beside; with a little, only where it hardly costs any, and a tight plan
+// costs none.
 TEST(Overlap, TakesHardlyMoreMemory) {
   GraphMaker g;
   const TensorId x = g.any("x", {}, {1000}), y = g.any("beside", {x}, kShape), a = g.any("a", {}, {1000}),

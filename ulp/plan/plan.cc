@@ -51,7 +51,7 @@ void update_early(const Graph& graph, const Fusion& fusion, std::vector<PlanStep
   std::vector<PlanStep> order;
   std::vector<Touched> done;
   const bool checks_inf = std::any_of(graph.nodes().begin(), graph.nodes().end(), [](const Node& node) {
-    return node.phase == Phase::recompute || node.phase == Phase::finish_again;
+    return node.phase == Phase::recompute || node.phase == Phase::recompute_finish;
   });
   for (PlanStep& step : steps) {
     Touched mine = touched(graph, fusion, step);
@@ -126,6 +126,20 @@ std::vector<NodeId> node_order(const Graph& graph, bool merges) {
   return order;
 }
 
+template <typename Holds>
+bool any_node(const PlanStep& step, Holds&& holds) {
+  return std::any_of(step.inlined.begin(), step.inlined.end(), holds) ||
+         std::any_of(step.roots.begin(), step.roots.end(), holds);
+}
+
+// Whether the node computes a tensor, or reads a weight, which is rounded as it is loaded.
+bool computes_or_loads(const Graph& graph, const Node& node, TensorId id) {
+  const auto is_among = [&](const std::vector<TensorId>& list) {
+    return std::find(list.begin(), list.end(), id) != list.end();
+  };
+  return is_among(node.out) || (is_state(graph[id].kind) && is_among(node.in));
+}
+
 }  // namespace
 
 Plan::Plan(const Graph& graph, std::vector<TensorFormat> formats, const PlanOptions& options)
@@ -193,33 +207,29 @@ Plan::Plan(const Graph& graph, std::vector<TensorFormat> formats, const PlanOpti
   lay_out(options);
 }
 
-// A step reports what it computes, and the weights that it rounds as it loads them.
-bool Plan::reports_range(size_t step, TensorId id) const {
-  for (const auto* nodes : {&steps_[step].inlined, &steps_[step].roots}) {
-    for (const NodeId number : *nodes) {
-      const Node& node = graph_[number];
-      const auto is_among = [&](const std::vector<TensorId>& list) {
-        return std::find(list.begin(), list.end(), id) != list.end();
-      };
-      if (is_among(node.out) || (is_state(graph_[id].kind) && is_among(node.in))) return true;
-    }
-  }
-  return false;
+bool Plan::may_report(size_t step, TensorId id) const {
+  return any_node(steps_[step], [&](NodeId node) { return computes_or_loads(graph_, graph_[node], id); });
 }
 
-bool Plan::reports_range_for(size_t writer, size_t reader) const {
+bool Plan::surely_reports(size_t step, TensorId id) const {
+  return any_node(steps_[step], [&](NodeId node) {
+    return graph_[node].op->reports_range() && computes_or_loads(graph_, graph_[node], id);
+  });
+}
+
+bool Plan::may_report_for(size_t writer, size_t reader) const {
   const std::vector<TensorId> read = steps_[reader].task->reads_range_of();
-  return std::any_of(read.begin(), read.end(), [&](TensorId id) { return reports_range(writer, id); });
+  return std::any_of(read.begin(), read.end(), [&](TensorId id) { return may_report(writer, id); });
 }
 
 // Updates report apart from the rest of a step, so a range is read on the side of them on which it
-// is written.
+// is written. A step that may only copy codes does not count: it sees no values then.
 void Plan::check_ranges() const {
   for (size_t i = 0; i < steps_.size(); ++i) {
     for (const TensorId id : steps_[i].task->reads_range_of()) {
       const auto reported = [&](const PlanStep& step) {
         return (step.phase == Phase::update) == (steps_[i].phase == Phase::update) &&
-               reports_range(static_cast<size_t>(&step - steps_.data()), id);
+               surely_reports(static_cast<size_t>(&step - steps_.data()), id);
       };
       if (std::any_of(steps_.begin(), steps_.begin() + static_cast<std::ptrdiff_t>(i), reported)) continue;
       throw std::logic_error("a task reads the range of " + graph_[id].name +
@@ -228,15 +238,11 @@ void Plan::check_ranges() const {
   }
 }
 
-bool Plan::reads(size_t step, TensorId root) const {
-  for (const auto* nodes : {&steps_[step].inlined, &steps_[step].roots}) {
-    for (const NodeId id : *nodes) {
-      for (const TensorId in : graph_[id].in) {
-        if (bases_[at(in)] == root) return true;
-      }
-    }
-  }
-  return false;
+bool Plan::reads(size_t step, TensorId base) const {
+  return any_node(steps_[step], [&](NodeId id) {
+    const std::vector<TensorId>& in = graph_[id].in;
+    return std::any_of(in.begin(), in.end(), [&](TensorId one) { return bases_[at(one)] == base; });
+  });
 }
 
 Plan::Lives Plan::find_lives(const PlanOptions& options) const {
@@ -370,17 +376,17 @@ void Plan::lay_out(const PlanOptions& options) {
   }
   std::vector<bool> counted(buffers.size());
   for (size_t i = 0; i < life.size(); ++i) {
-    const size_t root = at(bases[i]);
-    if (buffer_of[root] < 0) {
-      if (root != i) places_[i] = places_[root];
+    const size_t base = at(bases[i]);
+    if (buffer_of[base] < 0) {
+      if (base != i) places_[i] = places_[base];
       continue;
     }
-    const Buffer& buffer = buffers[static_cast<size_t>(buffer_of[root])];
+    const Buffer& buffer = buffers[static_cast<size_t>(buffer_of[base])];
     places_[i] = {Home::step,       bases[i],
                   buffer.offset,    tensor_bytes(graph_.tensors()[i], formats_[i].storage),
-                  life[root].first, life[root].last};
+                  life[base].first, life[base].last};
     // If one tensor takes over another's buffer both are live for a step; they count once.
-    if (root != i || life[i].first > peak_step_ || life[i].last < peak_step_ ||
+    if (base != i || life[i].first > peak_step_ || life[i].last < peak_step_ ||
         counted[static_cast<size_t>(buffer_of[i])])
       continue;
     counted[static_cast<size_t>(buffer_of[i])] = true;

@@ -123,10 +123,12 @@ class Plan {
   void prepare_together(std::vector<Buffer>& buffers, size_t workspaces, bool early);
   bool writes_state_of(int writer, int reader) const;
   bool state_changes(int when, int reader) const;
-  bool reads(size_t step, TensorId root) const;
-  // Whether a step reports a tensor's range events; those that another's task reads.
-  bool reports_range(size_t step, TensorId id) const;
-  bool reports_range_for(size_t writer, size_t reader) const;
+  bool reads(size_t step, TensorId base) const;
+  // Whether a step may report a tensor's range events, and whether it does so on every backend; and
+  // whether it may report those that another's task reads.
+  bool may_report(size_t step, TensorId id) const;
+  bool surely_reports(size_t step, TensorId id) const;
+  bool may_report_for(size_t writer, size_t reader) const;
   void check_ranges() const;
 
   const Graph& graph_;

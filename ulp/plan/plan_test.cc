@@ -124,6 +124,23 @@ TEST(Plan, InlinesChainsWhereKernelsTakeThem) {
   EXPECT_EQ(order_of(*stored), (std::vector<std::string>{"x", "a", "b", "c", "end"}));
 }
 
+// What only moves codes sees no values, so it reports no range that a later task could read.
+TEST(Plan, ARangeIsReadOnlyOfWhatReportsOne) {
+  const auto plan_with = [](const OpDef& op) {
+    GraphMaker g;
+    const TensorId x = g.any("x", {}, kShape), y = g.state("y", kShape, Kind::activation);
+    g.write(op, "writes", {x}, {y});
+    g.any("end", {y}, {1});
+    BackendTraits traits;
+    traits.of = harness::traits_by_name({{"end", {.reads_range = {y}}}});
+    EXPECT_EQ(faults_of(*MadeUpPlan(g.graph, traits)), "");
+  };
+  EXPECT_NO_THROW(plan_with(harness::kMadeUp));
+  EXPECT_NO_THROW(plan_with(harness::kMadeUpMap));
+  EXPECT_THROW(plan_with(harness::kMadeUpMove), std::logic_error);
+  EXPECT_THROW(plan_with(harness::kMadeUpCopies), std::logic_error);
+}
+
 TEST(Plan, SaysWhichNodeNoKernelTakes) {
   GraphMaker g;
   g.any("end", {g.any("odd", {}, kShape)}, {1});
@@ -244,7 +261,7 @@ TEST(Plan, SumsOverMicroBatchesAreState) {
 TEST(Plan, OfNothing) {
   const Graph graph;
   BackendTraits traits;
-  traits.joins = traits.prepares = true;
+  traits.pairs = traits.prepares = true;
   const MadeUpPlan plan(graph, traits);
   EXPECT_EQ(faults_of(*plan), "");
   EXPECT_EQ(plan->step_bytes(), 0u);

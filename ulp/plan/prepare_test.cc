@@ -1,5 +1,5 @@
-// What tasks make of state before their turn: for many at once, early where there is room, and never from a state that is not yet what
-// the task would find.
+// What tasks make of state before their turn: for many at once, early where there is room, and
+// never from a state that is not yet what the task would find.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

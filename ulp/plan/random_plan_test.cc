@@ -26,18 +26,19 @@ using harness::Random;
 
 // What the plans did, so that a test cannot pass because nothing happened.
 struct Seen {
-  int beside = 0, early = 0, together = 0, merged = 0, taken_over = 0, inlined = 0, prepared_beside = 0;
+  int overlapped = 0, early = 0, together = 0, merged = 0, taken_over = 0, inlined = 0,
+      prepared_overlapped = 0;
 };
 
 void count(const Plan& plan, Seen& seen) {
   for (size_t i = 0; i < plan.steps().size(); ++i) {
     const PlanStep& step = plan.steps()[i];
-    seen.beside += step.live_until > 0;
+    seen.overlapped += step.live_until > 0;
     seen.together += step.preparation != nullptr;
     seen.early += step.preparation != nullptr && step.prepares.front() > static_cast<int>(i);
     seen.merged += step.merged;
     seen.inlined += !step.inlined.empty();
-    seen.prepared_beside += step.live_until > 0 && step.prepared;
+    seen.prepared_overlapped += step.live_until > 0 && step.prepared;
     if (step.roots.size() > 1 || step.kernel->in_place == false) continue;
     const Node& node = plan.graph()[step.roots[0]];
     const TensorPlace& out = plan.place(node.out[0]);
@@ -102,13 +103,13 @@ TEST(RandomPlan, MadeUpGraphsAreSound) {
     std::vector<TensorFormat> formats = draw_formats(random, graph);
     try_graph(random, graph, std::move(formats), seen);
   }
-  EXPECT_GE(seen.beside, 500);
+  EXPECT_GE(seen.overlapped, 500);
   EXPECT_GE(seen.early, 50);
   EXPECT_GE(seen.together, 100);
   EXPECT_GE(seen.merged, 300);
   EXPECT_GE(seen.taken_over, 500);
   EXPECT_GE(seen.inlined, 300);
-  EXPECT_GE(seen.prepared_beside, 20);
+  EXPECT_GE(seen.prepared_overlapped, 20);
 }
 
 TEST(RandomPlan, TrainingGraphsAreSound) {
@@ -123,7 +124,7 @@ TEST(RandomPlan, TrainingGraphsAreSound) {
     std::vector<TensorFormat> formats = draw_formats(random, made.net.graph);
     try_graph(random, made.net.graph, std::move(formats), seen, made.micro_batches);
   }
-  EXPECT_GE(seen.beside, 500);
+  EXPECT_GE(seen.overlapped, 500);
   EXPECT_GE(seen.merged, 100);
   EXPECT_GE(seen.taken_over, 300);
 }

@@ -48,7 +48,7 @@ class SimulatorTest : public testing::Test {
     g.write(kUpdate, "update", {grad}, {w});
     const Traits prepared{.workspace = 64, .prepared = 200};
     BackendTraits traits;
-    traits.joins = traits.prepares = true;
+    traits.pairs = traits.prepares = true;
     traits.of = harness::traits_by_name({{"p0", prepared},
                                          {"p1", prepared},
                                          {"side", {.side_stream = true, .workspace = 100}},
@@ -121,7 +121,7 @@ TEST_F(SimulatorTest, FindsMemoryThatIsNotCounted) {
 TEST_F(SimulatorTest, FindsWorkspacesOnWhatIsAlive) {
   plant({Fault::race}, [&](PlanImage& i) { i.steps[8].workspace = i.places[at(z)].offset; });
   plant({Fault::race}, [&](PlanImage& i) { i.steps[8].workspace = i.places[at(grad)].offset; });
-  // Of the joined task on the second's result; of what runs beside on what another writes
+  // Of the merged task on the second's result; of what runs beside on what another writes
   // meanwhile.
   plant({Fault::race}, [&](PlanImage& i) { i.steps[4].workspace = i.places[at(y)].offset; });
   plant({Fault::race}, [&](PlanImage& i) { i.steps[3].workspace = i.places[at(sums)].offset; });
@@ -178,7 +178,7 @@ TEST_F(SimulatorTest, FindsWhatIsPreparedAtAWrongTimeOrPlace) {
 TEST_F(SimulatorTest, FindsStepsInAWrongOrder) {
   plant({Fault::stale}, [&](PlanImage& i) { std::swap(i.steps[6], i.steps[7]); });
   plant({Fault::order}, [&](PlanImage& i) { i.steps[7].roots = i.steps[6].roots; });
-  plant({Fault::order}, [&](PlanImage& i) { i.steps[4].joins = false; });
+  plant({Fault::order}, [&](PlanImage& i) { i.steps[4].merged_task = false; });
   plant({Fault::order}, [&](PlanImage& i) { i.steps[5].merged = false; });
   plant({Fault::order}, [&](PlanImage& i) { i.places[at(y)].base = start; });
 }

@@ -153,9 +153,9 @@ void DeviceSession::enqueue(const Sequence& sequence, Stream stream) {
     return step.phase >= sequence.first && step.phase <= sequence.last;
   };
   // Steps that run on the side stream, and the events that mark their ends.
-  std::vector<std::pair<int, std::shared_ptr<void>>> beside;
+  std::vector<std::pair<int, std::shared_ptr<void>>> overlapped;
   const auto wait_until = [&](int number) {
-    std::erase_if(beside, [&](const auto& open) {
+    std::erase_if(overlapped, [&](const auto& open) {
       if (open.first > number) return false;
       device_.wait_for(open.second, stream);
       return true;
@@ -177,11 +177,11 @@ void DeviceSession::enqueue(const Sequence& sequence, Stream stream) {
     const bool changes = std::any_of(plan_.steps().begin(), plan_.steps().end(), [&](const PlanStep& step) {
       return in_sequence(step) && step.phase >= Phase::recompute && step.phase < Phase::update;
     });
-    const bool aside = !changes && clock_ == nullptr;
-    const Stream to = aside ? device_.side_stream(stream) : stream;
+    const bool overlaps = !changes && clock_ == nullptr;
+    const Stream to = overlaps ? device_.side_stream(stream) : stream;
     copy_out(layout_.state, layout_.update_stats, to);
     copy_results(true, to);
-    if (aside) beside.emplace_back(all, device_.mark(to));
+    if (overlaps) overlapped.emplace_back(all, device_.mark(to));
   };
   for (const PlanStep& step : plan_.steps()) {
     if (!in_sequence(step) || step.merged) continue;
@@ -191,20 +191,20 @@ void DeviceSession::enqueue(const Sequence& sequence, Stream stream) {
     wait_until(static_cast<int>(number));
     if (step.preparation != nullptr) {
       const int needed = step.prepares.front();
-      const bool aside = clock_ == nullptr && needed > static_cast<int>(number);
+      const bool overlaps = clock_ == nullptr && needed > static_cast<int>(number);
       if (clock_ != nullptr) {
         timed.emplace(static_cast<size_t>(needed), number);
       } else {
-        if (aside) context.stream = device_.side_stream(stream);
+        if (overlaps) context.stream = device_.side_stream(stream);
         prepare_plan_step(plan_, number, arena_, context);
-        if (aside) beside.emplace_back(needed, device_.mark(context.stream));
+        if (overlaps) overlapped.emplace_back(needed, device_.mark(context.stream));
         context.stream = stream;
       }
     }
     if (clock_ == nullptr && step.live_until > static_cast<int>(number) + 1) {
       context.stream = device_.side_stream(stream);
       run_task(plan_, number, arena_, context);
-      beside.emplace_back(step.live_until, device_.mark(context.stream));
+      overlapped.emplace_back(step.live_until, device_.mark(context.stream));
       context.stream = stream;
       continue;
     }

@@ -90,7 +90,7 @@ void Executor::check_overflow_of(TensorId sums) {
 void Executor::make_found_inf() {
   if (!checked_) return;
   session_->set_found_inf(
-      plan_.backend().make_found_inf(plan_.context(), judged_gradients(plan_.graph()), sums_));
+      plan_.backend().make_found_inf(plan_.context(), checked_gradients(plan_.graph()), sums_));
 }
 
 void Executor::run(const StepState& state, bool update) {
@@ -108,6 +108,8 @@ void Executor::run(const StepState& state, Phase first, Phase last) {
   context.feeds = feeds_;
   context.state = &state;
   context.updates = updates_.data();
+  context.recorder = recorder_;
+  if (recorder_ != nullptr && first == Phase::forward && state.micro_batch == 0) record_weights();
   for (const PlanStep& step : plan_.steps()) {
     if (step.phase < first || step.phase > last || step.merged) continue;
     context.stats = (step.phase == Phase::update ? update_stats_ : stats_).data();
@@ -115,6 +117,30 @@ void Executor::run(const StepState& state, Phase first, Phase last) {
     if (clock_ != nullptr) clock_->begin(number, nullptr);
     run_plan_step(plan_, number, arena_, context);
     if (clock_ != nullptr) clock_->end(number, nullptr);
+    if (recorder_ != nullptr) record_fp32(step.roots);
+  }
+}
+
+// Weights change among the steps of a plan; recorded is what the step began with.
+void Executor::record_weights() const {
+  const Graph& graph = plan_.graph();
+  for (size_t i = 0; i < graph.tensor_count(); ++i) {
+    const TensorId id{static_cast<int32_t>(i)};
+    if (graph[id].kind == Kind::weight && recorder_->wants(id) && data_[i] != nullptr)
+      recorder_->add(id, values(id));
+  }
+}
+
+// Nobody rounds these, so nobody else sees them when they are written.
+void Executor::record_fp32(std::span<const NodeId> nodes) const {
+  for (const NodeId node : nodes) {
+    for (const TensorId id : plan_.graph()[node].out) {
+      const TensorInfo& tensor = plan_.graph()[id];
+      const auto i = static_cast<size_t>(id.index);
+      if (tensor.element != Element::real || is_state(tensor.kind) || !recorder_->wants(id)) continue;
+      if (data_[i] == nullptr || !is_fp32(plan_.formats()[i].storage)) continue;
+      recorder_->add(id, {reinterpret_cast<const float*>(data_[i]), tensor.elements()});
+    }
   }
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ulp/backend/plan_clock.h"
+#include "ulp/backend/recorder.h"
 #include "ulp/plan/plan.h"
 #include "ulp/runtime/device_session.h"
 #include "ulp/runtime/state.h"
@@ -38,6 +39,8 @@ class Executor {
   // step, even if they run among it.
   void run(const StepState& state, Phase first, Phase last);
   void clear_stats();
+  // What runs from now on is recorded, until called with null. On the host.
+  void record(Recorder* recorder) { recorder_ = recorder; }
   // Times the plan's steps one by one, until called with null.
   void time_plan(PlanClock* clock);
 
@@ -62,6 +65,8 @@ class Executor {
   std::span<const UpdateCounts> updates() const { return updates_; }
 
  private:
+  void record_weights() const;
+  void record_fp32(std::span<const NodeId> nodes) const;
   void run_on_device(const StepState& state, Phase first, Phase last, bool checks_inf);
   void make_found_inf();
   DeviceSession& session() const;
@@ -77,6 +82,7 @@ class Executor {
   std::span<UpdateCounts> updates_;
   uint8_t* arena_ = nullptr;
   PlanClock* clock_ = nullptr;
+  Recorder* recorder_ = nullptr;
   // For a device other than the host.
   TensorId sums_;
   bool checked_ = false;

@@ -24,7 +24,7 @@ enum class Reach : uint8_t {
 struct Input {
   TensorId id;
   bool real;
-  size_t unit;    // bytes of an example as the function sees it; 0 if all share it
+  size_t item;    // bytes of an example as the function sees it; 0 if all share it
   size_t floats;  // elements of an example
   Reach reach = Reach::in_place;
   Reader reader = {};
@@ -34,7 +34,7 @@ struct Input {
 struct Output {
   TensorId id;
   bool real;
-  size_t unit, floats;
+  size_t item, floats;
   Reach reach = Reach::in_place;
   Writer writer = {};
   size_t place = 0;
@@ -59,7 +59,7 @@ class ExampleTask : public Task {
   const Graph& graph_;
   const Node& node_;
   const Function function_;
-  const size_t units_;
+  const size_t items_;
   const bool silent_;
   std::vector<Input> in_;
   std::vector<Output> out_;
@@ -75,10 +75,10 @@ ExampleTask::ExampleTask(const Problem& problem, Function function, const Rule& 
       graph_(problem.graph()),
       node_(problem.root()),
       function_(function),
-      units_(rule.units(problem)),
+      items_(rule.items(problem)),
       silent_(rule.silent) {
   size_t largest = 1;
-  BatchSlices chunks{.units = static_cast<int64_t>(units_)};
+  BatchSlices chunks{.items = static_cast<int64_t>(items_)};
   const auto by_chunk = [&](size_t granule, size_t floats) {
     chunks.add_decoded(granule, floats);
     return Reach::by_chunk;
@@ -86,8 +86,8 @@ ExampleTask::ExampleTask(const Problem& problem, Function function, const Rule& 
   for (size_t i = 0; i < node_.in.size(); ++i) {
     const TensorInfo& info = problem.tensor(node_.in[i]);
     const bool shared = (rule.shared >> i & 1) != 0;
-    Input input{node_.in[i], info.element == Element::real, 0, info.elements() / units_};
-    if (!shared) input.unit = input.floats * element_bytes(info.element);
+    Input input{node_.in[i], info.element == Element::real, 0, info.elements() / items_};
+    if (!shared) input.item = input.floats * element_bytes(info.element);
     if (input.real) {
       input.reader = Reader(problem, input.id);
       if (!input.reader.is_direct()) {
@@ -100,8 +100,8 @@ ExampleTask::ExampleTask(const Problem& problem, Function function, const Rule& 
   }
   for (const TensorId id : node_.out) {
     const TensorInfo& info = problem.tensor(id);
-    Output output{id, info.element == Element::real, 0, info.elements() / units_};
-    output.unit = output.floats * element_bytes(info.element);
+    Output output{id, info.element == Element::real, 0, info.elements() / items_};
+    output.item = output.floats * element_bytes(info.element);
     if (output.real) {
       output.writer = Writer(problem, node_, id);
       if (!output.writer.may_be_direct() || info.kind == Kind::grad_sum) {
@@ -114,7 +114,7 @@ ExampleTask::ExampleTask(const Problem& problem, Function function, const Rule& 
   }
   // Every thread should get something.
   const auto threads = static_cast<size_t>(thread_count());
-  const size_t wanted = std::min(std::max<size_t>(kChunk / largest, 1), (units_ + threads - 1) / threads);
+  const size_t wanted = std::min(std::max<size_t>(kChunk / largest, 1), (items_ + threads - 1) / threads);
   chunk_ = static_cast<size_t>(chunks.whole_quanta(static_cast<int64_t>(wanted)));
 
   Workspace shared, own;
@@ -128,7 +128,7 @@ ExampleTask::ExampleTask(const Problem& problem, Function function, const Rule& 
   for (Input& input : in_) input.place += input.reach == Reach::by_chunk ? begin : 0;
   for (Output& output : out_) output.place += output.reach == Reach::by_chunk ? begin : 0;
   stride_ = own.bytes();
-  parts_.resize(std::min(threads, (units_ + chunk_ - 1) / chunk_));
+  parts_.resize(std::min(threads, (items_ + chunk_ - 1) / chunk_));
   for (Part& part : parts_) {
     part.in.resize(in_.size());
     part.out.resize(out_.size());
@@ -166,14 +166,14 @@ void ExampleTask::run(const RunContext& context) {
 void ExampleTask::run_part(const RunContext& context, size_t number) {
   Part& part = parts_[number];
   std::fill(part.stats.begin(), part.stats.end(), EncodeStats{});
-  const size_t chunks = (units_ + chunk_ - 1) / chunk_, offset = number * stride_;
+  const size_t chunks = (items_ + chunk_ - 1) / chunk_, offset = number * stride_;
   for (size_t chunk = chunks * number / parts_.size(); chunk < chunks * (number + 1) / parts_.size();
        ++chunk) {
-    const size_t first = chunk * chunk_, count = std::min(chunk_, units_ - first);
+    const size_t first = chunk * chunk_, count = std::min(chunk_, items_ - first);
     for (size_t i = 0; i < in_.size(); ++i) {
       const Input& input = in_[i];
       if (input.reach != Reach::by_chunk) {
-        part.in[i] = base_in_[i] + first * input.unit;
+        part.in[i] = base_in_[i] + first * input.item;
         continue;
       }
       float* buffer = floats(context, input.place + offset);
@@ -182,7 +182,7 @@ void ExampleTask::run_part(const RunContext& context, size_t number) {
     }
     for (size_t i = 0; i < out_.size(); ++i) {
       const Output& output = out_[i];
-      part.out[i] = base_out_[i] != nullptr ? base_out_[i] + first * output.unit
+      part.out[i] = base_out_[i] != nullptr ? base_out_[i] + first * output.item
                                             : context.workspace + output.place + offset;
     }
     function_({{graph_, node_, part.in, part.out}, plan_, first, count});
@@ -200,14 +200,14 @@ void ExampleTask::run_part(const RunContext& context, size_t number) {
 
 }  // namespace
 
-size_t Rule::units(const Problem& problem) const {
+size_t Rule::items(const Problem& problem) const {
   const Node& node = problem.root();
-  switch (unit) {
-    case Unit::image:
+  switch (item) {
+    case Item::image:
       return static_cast<size_t>(problem.shape(node.in[0])[0]);
-    case Unit::row:
+    case Item::row:
       return problem.shape(node.in[0]).rows();
-    case Unit::index:
+    case Item::index:
       return problem.shape(node.in[1]).elements();
   }
   return 1;

@@ -31,7 +31,7 @@ struct Call : NodeCall {
 
 using Function = void (*)(const Call& call);
 
-enum class Unit : uint8_t {
+enum class Item : uint8_t {
   image,  // the first axis counts examples
   row,    // all but the last axis of the first input do
   index,  // elements of the second input do
@@ -39,19 +39,19 @@ enum class Unit : uint8_t {
 
 // What an example is, and which inputs all examples share (bit i: input i).
 struct Rule {
-  Unit unit;
+  Item item;
   uint32_t shared = 0;
   bool silent = false;  // writing reports no range events
-  size_t units(const Problem& problem) const;
+  size_t items(const Problem& problem) const;
 };
 
 std::string why_not(const Problem& problem);
 std::unique_ptr<Task> make_task(const Problem& problem, Function function, const Rule& rule);
 
-template <Function function, Unit unit, uint32_t shared = 0>
+template <Function function, Item item, uint32_t shared = 0>
 constexpr KernelDef kernel(std::string_view op) {
   return {op, "cpu", why_not, [](const Problem& problem) {
-            return make_task(problem, function, Rule{unit, shared});
+            return make_task(problem, function, Rule{item, shared});
           }};
 }
 

@@ -224,18 +224,18 @@ void run_bce_grad(const Call& call) { HWY_DYNAMIC_DISPATCH(bce_with_logits_grad)
 
 std::span<const KernelDef> loss_kernels() {
   static constexpr KernelDef kernels[] = {
-      kernel<run_softmax, Unit::row>("softmax"),
-      kernel<run_softmax_grad, Unit::row>("softmax_grad"),
-      kernel<run_log_softmax, Unit::row>("log_softmax"),
-      kernel<run_log_softmax_grad, Unit::row>("log_softmax_grad"),
-      kernel<run_nll, Unit::image>("nll"),
-      kernel<run_nll_grad, Unit::image>("nll_grad"),
-      kernel<run_cross_entropy, Unit::image>("cross_entropy"),
-      kernel<run_cross_entropy_grad, Unit::image>("cross_entropy_grad"),
-      kernel<run_mse, Unit::image>("mse"),
-      kernel<run_mse_grad, Unit::image>("mse_grad"),
-      kernel<run_bce, Unit::image>("bce_with_logits"),
-      kernel<run_bce_grad, Unit::image>("bce_with_logits_grad"),
+      kernel<run_softmax, Item::row>("softmax"),
+      kernel<run_softmax_grad, Item::row>("softmax_grad"),
+      kernel<run_log_softmax, Item::row>("log_softmax"),
+      kernel<run_log_softmax_grad, Item::row>("log_softmax_grad"),
+      kernel<run_nll, Item::image>("nll"),
+      kernel<run_nll_grad, Item::image>("nll_grad"),
+      kernel<run_cross_entropy, Item::image>("cross_entropy"),
+      kernel<run_cross_entropy_grad, Item::image>("cross_entropy_grad"),
+      kernel<run_mse, Item::image>("mse"),
+      kernel<run_mse_grad, Item::image>("mse_grad"),
+      kernel<run_bce, Item::image>("bce_with_logits"),
+      kernel<run_bce_grad, Item::image>("bce_with_logits_grad"),
   };
   return kernels;
 }

@@ -92,7 +92,7 @@ std::unique_ptr<Task> make_concat(const Problem& problem) {
   const Node& node = problem.root();
   size_t bytes = movable_bytes(problem, node.in[0], node.out[0]);
   for (const TensorId in : node.in) bytes = std::min(bytes, movable_bytes(problem, in, node.out[0]));
-  if (bytes == 0) return make_task(problem, concat, {Unit::row});
+  if (bytes == 0) return make_task(problem, concat, {Item::row});
   return std::make_unique<JoinTask>(problem, bytes, node.out[0], node.in, true);
 }
 
@@ -100,7 +100,7 @@ std::unique_ptr<Task> make_split(const Problem& problem) {
   const Node& node = problem.root();
   size_t bytes = movable_bytes(problem, node.in[0], node.out[0]);
   for (const TensorId out : node.out) bytes = std::min(bytes, movable_bytes(problem, node.in[0], out));
-  if (bytes == 0) return make_task(problem, split, {Unit::row});
+  if (bytes == 0) return make_task(problem, split, {Item::row});
   return std::make_unique<JoinTask>(problem, bytes, node.in[0], node.out, false);
 }
 
@@ -147,7 +147,7 @@ std::unique_ptr<Task> make_shuffle(const Problem& problem) {
   if (bytes != 0) return std::make_unique<ShuffleTask>(problem, bytes);
   // Codes of other widths are decoded and encoded again, which gives the same codes; their events
   // are reported already.
-  return make_task(problem, shuffle, {Unit::row, 0, same && std::holds_alternative<Plain>(storage)});
+  return make_task(problem, shuffle, {Item::row, 0, same && std::holds_alternative<Plain>(storage)});
 }
 
 void embedding(const Call& call) {
@@ -169,7 +169,7 @@ std::span<const KernelDef> move_kernels() {
       {"concat", "cpu", why_not, make_concat},
       {"split", "cpu", why_not, make_split},
       {"channel_shuffle", "cpu", why_not, make_shuffle},
-      kernel<embedding, Unit::index, 0b1>("embedding"),
+      kernel<embedding, Item::index, 0b1>("embedding"),
   };
   return kernels;
 }

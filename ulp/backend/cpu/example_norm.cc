@@ -88,8 +88,8 @@ void run_layer_norm_grad(const Call& call) { HWY_DYNAMIC_DISPATCH(layer_norm_gra
 std::span<const KernelDef> norm_kernels() {
   // All rows share gamma and beta.
   static constexpr KernelDef kernels[] = {
-      kernel<run_layer_norm, Unit::row, 0b110>("layer_norm"),
-      kernel<run_layer_norm_grad, Unit::row, 0b100>("layer_norm_grad"),
+      kernel<run_layer_norm, Item::row, 0b110>("layer_norm"),
+      kernel<run_layer_norm_grad, Item::row, 0b100>("layer_norm_grad"),
   };
   return kernels;
 }

@@ -215,12 +215,12 @@ void run_global_average_grad(const Call& call) { HWY_DYNAMIC_DISPATCH(global_ave
 
 std::span<const KernelDef> pool_kernels() {
   static constexpr KernelDef kernels[] = {
-      kernel<run_max_pool, Unit::image>("max_pool"),
-      kernel<run_max_pool_grad, Unit::image>("max_pool_grad"),
-      kernel<run_avg_pool, Unit::image>("avg_pool"),
-      kernel<run_avg_pool_grad, Unit::image>("avg_pool_grad"),
-      kernel<run_global_average, Unit::image>("global_average"),
-      kernel<run_global_average_grad, Unit::image>("global_average_grad"),
+      kernel<run_max_pool, Item::image>("max_pool"),
+      kernel<run_max_pool_grad, Item::image>("max_pool_grad"),
+      kernel<run_avg_pool, Item::image>("avg_pool"),
+      kernel<run_avg_pool_grad, Item::image>("avg_pool_grad"),
+      kernel<run_global_average, Item::image>("global_average"),
+      kernel<run_global_average_grad, Item::image>("global_average_grad"),
   };
   return kernels;
 }

@@ -20,13 +20,13 @@ class FusedTask : public Task {
   explicit FusedTask(const Problem& problem)
       : program_(problem, book_), writer_(problem, problem.root(), problem.root().out[0]) {
     // A storage that needs a pass over the whole tensor gets it whole, from fp32.
-    if (writer_.granule() == 0) staged_ = book_.book(writer_.elements());
+    if (writer_.granule() == 0) buffer_ = book_.book(writer_.elements());
     workspace_ = book_.bytes();
   }
 
   void run(const RunContext& context) override {
     program_.prepare(context);
-    float* whole = writer_.granule() == 0 ? floats(context, staged_) : writer_.direct(context);
+    float* whole = writer_.granule() == 0 ? floats(context, buffer_) : writer_.direct(context);
     parallel_for(program_.blocks(), kGrainBlocks, [&](size_t begin, size_t end) {
       Program::Worker worker(program_, context);
       EncodeStats stats;
@@ -45,7 +45,7 @@ class FusedTask : public Task {
   Workspace book_;
   Program program_;
   Writer writer_;
-  size_t staged_ = 0;
+  size_t buffer_ = 0;
 };
 
 std::string why_not(const Problem& problem) { return Program::why_not(problem); }

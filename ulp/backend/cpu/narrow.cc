@@ -179,29 +179,29 @@ void matmul(const NodeCall& call, const SumRule& rule, size_t /*count*/) {
   });
 }
 
-// A result that is summed over `units` images or rows, which are decoded in slices; 1: operands are
+// A result that is summed over `items` images or rows, which are decoded in slices; 1: operands are
 // read as a whole.
 class SumTask : public Task {
  public:
-  SumTask(const Problem& problem, Add add, size_t units)
+  SumTask(const Problem& problem, Add add, size_t items)
       : graph_(problem.graph()),
         node_(problem.root()),
         add_(add),
         rule_(rule_of(problem.plan)),
-        units_(units),
+        items_(items),
         writer_(problem, node_, node_.out[0]) {
-    BatchSlices slices{.units = static_cast<int64_t>(units_)};
+    BatchSlices slices{.items = static_cast<int64_t>(items_)};
     for (size_t i = 0; i < 2; ++i) {
       in_[i] = Reader(problem, node_.in[i]);
-      unit_[i] = in_[i].elements() / units_;
+      item_[i] = in_[i].elements() / items_;
       if (in_[i].is_direct() || in_[i].granule() == 0) continue;
-      slices.add_decoded(in_[i].granule(), unit_[i]);
+      slices.add_decoded(in_[i].granule(), item_[i]);
     }
-    slice_ = static_cast<size_t>(slices.step_within(std::min(problem.plan.options.workspace, kNear)));
+    slice_ = static_cast<size_t>(slices.slice_within(std::min(problem.plan.options.workspace, kNear)));
     Workspace workspace;
     for (size_t i = 0; i < 2; ++i) {
       space_[i] = workspace.book(in_[i].granule() == 0 ? in_[i].space()
-                                                       : std::min(in_[i].space(), slice_ * unit_[i]));
+                                                       : std::min(in_[i].space(), slice_ * item_[i]));
     }
     const bool in_place = writer_.may_be_direct() && problem.tensor(node_.out[0]).kind != Kind::grad_sum;
     sums_ = workspace.book(in_place ? 0 : writer_.elements());
@@ -217,11 +217,11 @@ class SumTask : public Task {
       if (in_[i].is_direct() || in_[i].granule() == 0)
         whole[i] = in_[i].all(context, floats(context, space_[i]));
     }
-    for (size_t first = 0; first < units_; first += slice_) {
-      const size_t count = std::min(slice_, units_ - first);
+    for (size_t first = 0; first < items_; first += slice_) {
+      const size_t count = std::min(slice_, items_ - first);
       std::array<const void*, 2> in{};
       for (size_t i = 0; i < 2; ++i) {
-        in[i] = whole[i] != nullptr ? whole[i] + first * unit_[i] : decode(context, i, first, count);
+        in[i] = whole[i] != nullptr ? whole[i] + first * item_[i] : decode(context, i, first, count);
       }
       const std::array<void*, 1> out = {sums};
       add_({graph_, node_, in, out}, rule_, count);
@@ -232,7 +232,7 @@ class SumTask : public Task {
  private:
   const float* decode(const RunContext& context, size_t i, size_t first, size_t count) const {
     float* out = floats(context, space_[i]);
-    in_[i].read_on_threads(context, first * unit_[i], {out, count * unit_[i]});
+    in_[i].read_on_threads(context, first * item_[i], {out, count * item_[i]});
     return out;
   }
 
@@ -240,10 +240,10 @@ class SumTask : public Task {
   const Node& node_;
   const Add add_;
   const SumRule rule_;
-  const size_t units_;
+  const size_t items_;
   size_t slice_ = 1;
   std::array<Reader, 2> in_;
-  std::array<size_t, 2> unit_{}, space_{};
+  std::array<size_t, 2> item_{}, space_{};
   Writer writer_;
   size_t sums_ = 0;
 };
@@ -255,18 +255,18 @@ std::string why_not(const Problem& problem) {
   return takes_one_node(problem);
 }
 
-template <example::Function function, example::Unit unit>
+template <example::Function function, example::Item item>
 constexpr KernelDef by_example(std::string_view op) {
   return {op, "narrow", why_not, [](const Problem& problem) {
             // All examples share the weight and the bias.
-            return example::make_task(problem, function, {unit, 0b110});
+            return example::make_task(problem, function, {item, 0b110});
           }};
 }
 
-template <Add add, size_t (*units)(const Problem&)>
+template <Add add, size_t (*items)(const Problem&)>
 constexpr KernelDef by_sum(std::string_view op) {
   return {op, "narrow", why_not, [](const Problem& problem) -> std::unique_ptr<Task> {
-            return std::make_unique<SumTask>(problem, add, units(problem));
+            return std::make_unique<SumTask>(problem, add, items(problem));
           }};
 }
 
@@ -280,11 +280,11 @@ size_t one(const Problem& /*problem*/) { return 1; }
 std::span<const KernelDef> narrow_kernels() {
   using namespace narrow;
   static constexpr KernelDef kernels[] = {
-      by_example<forward, example::Unit::image>("conv2d"),
-      by_example<grad_input, example::Unit::image>("conv2d_grad_input"),
+      by_example<forward, example::Item::image>("conv2d"),
+      by_example<grad_input, example::Item::image>("conv2d_grad_input"),
       by_sum<grad_weight, images>("conv2d_grad_weight"),
-      by_example<forward, example::Unit::row>("linear"),
-      by_example<grad_input, example::Unit::row>("linear_grad_input"),
+      by_example<forward, example::Item::row>("linear"),
+      by_example<grad_input, example::Item::row>("linear_grad_input"),
       by_sum<grad_weight, rows>("linear_grad_weight"),
       by_sum<matmul, one>("matmul"),
   };

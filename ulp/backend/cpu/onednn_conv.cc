@@ -18,9 +18,9 @@ struct Conv : ConvExtents {
   explicit Conv(const Problem& problem)
       : ConvExtents(conv_extents(problem.graph(), problem.root())), bias(problem.root().in.size() > 2) {}
 
-  int64_t units() const { return n; }
-  size_t x_unit() const { return static_cast<size_t>(h * w * c); }
-  size_t out_unit() const { return static_cast<size_t>(out_h * out_w * out_c); }
+  int64_t items() const { return n; }
+  size_t x_item() const { return static_cast<size_t>(h * w * c); }
+  size_t out_item() const { return static_cast<size_t>(out_h * out_w * out_c); }
 
   Desc images(int64_t count) const { return nhwc({count, c, h, w}); }
   Desc results(int64_t count) const { return nhwc({count, out_c, out_h, out_w}); }

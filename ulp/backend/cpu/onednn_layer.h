@@ -1,8 +1,8 @@
 // Convolutions and linear layers as products for oneDNN. A `Layer` has the extents and makes the
 // descriptions of its primitives:
-//   bool bias; units(), x_unit(), out_unit(), plain(), bias_desc() as in OnednnProduct;
+//   bool bias; items(), x_item(), out_item(), plain(), bias_desc() as in OnednnProduct;
 //   forward(n, layout), grad_input(n, layout), grad_weight(n, layout): primitive descriptions for n
-//   units, of the primitives Layer::Forward, Layer::GradInput and Layer::GradWeight.
+//   items, of the primitives Layer::Forward, Layer::GradInput and Layer::GradWeight.
 #pragma once
 
 #include "ulp/backend/cpu/onednn_task.h"
@@ -22,9 +22,9 @@ OnednnProduct describe_forward(const Problem& problem) {
   const Node& node = problem.root();
   const Layer layer(problem);
   OnednnProduct p;
-  p.units = layer.units();
-  p.in = {{node.in[0], layer.x_unit(), DNNL_ARG_SRC}};
-  p.out = {node.out[0], layer.out_unit(), DNNL_ARG_DST};
+  p.items = layer.items();
+  p.in = {{node.in[0], layer.x_item(), DNNL_ARG_SRC}};
+  p.out = {node.out[0], layer.out_item(), DNNL_ARG_DST};
   p.weight = node.in[1];
   if (layer.bias) p.bias = node.in[2];
   p.plain = layer.plain();
@@ -41,9 +41,9 @@ OnednnProduct describe_grad_input(const Problem& problem) {
   const Node& node = problem.root();
   const Layer layer(problem);
   OnednnProduct p;
-  p.units = layer.units();
-  p.in = {{node.in[0], layer.out_unit(), DNNL_ARG_DIFF_DST}};
-  p.out = {node.out[0], layer.x_unit(), DNNL_ARG_DIFF_SRC};
+  p.items = layer.items();
+  p.in = {{node.in[0], layer.out_item(), DNNL_ARG_DIFF_DST}};
+  p.out = {node.out[0], layer.x_item(), DNNL_ARG_DIFF_SRC};
   p.weight = node.in[1];
   p.plain = layer.plain();
   p.offer = [layer](int64_t n, const Desc* layout) {
@@ -59,8 +59,8 @@ OnednnProduct describe_grad_weight(const Problem& problem) {
   const Node& node = problem.root();
   const Layer layer(problem);
   OnednnProduct p;
-  p.units = layer.units();
-  p.in = {{node.in[0], layer.x_unit(), DNNL_ARG_SRC}, {node.in[1], layer.out_unit(), DNNL_ARG_DIFF_DST}};
+  p.items = layer.items();
+  p.in = {{node.in[0], layer.x_item(), DNNL_ARG_SRC}, {node.in[1], layer.out_item(), DNNL_ARG_DIFF_DST}};
   p.out = {node.out[0], 0, DNNL_ARG_DIFF_WEIGHTS};
   p.plain = layer.plain();
   p.offer = [layer](int64_t n, const Desc* layout) {

@@ -23,9 +23,9 @@ struct Linear {
     out = extents.out_c;
   }
 
-  int64_t units() const { return rows; }
-  size_t x_unit() const { return static_cast<size_t>(in); }
-  size_t out_unit() const { return static_cast<size_t>(out); }
+  int64_t items() const { return rows; }
+  size_t x_item() const { return static_cast<size_t>(in); }
+  size_t out_item() const { return static_cast<size_t>(out); }
 
   static Desc matrix(int64_t n, int64_t width) { return dense({n, width}, {width, 1}); }
   Desc plain() const { return matrix(out, in); }
@@ -81,36 +81,36 @@ OnednnProduct describe_matmul(const Problem& problem) {
   OnednnProduct p;
   const Sliced left{node.in[0], a.elements(), DNNL_ARG_SRC},
       right{node.in[1], b.elements(), DNNL_ARG_WEIGHTS};
-  const auto of = [](Sliced operand, int64_t units) {
-    operand.unit /= static_cast<size_t>(units);
+  const auto of = [](Sliced operand, int64_t items) {
+    operand.item /= static_cast<size_t>(items);
     return operand;
   };
   p.out = {node.out[0], out.elements(), DNNL_ARG_DST};
   switch (cut) {
     case Cut::matrices:
-      p.units = batch;
+      p.items = batch;
       p.in = {of(left, batch), of(right, batch)};
       p.out = of(p.out, batch);
       break;
     case Cut::rows:
-      p.units = m;
+      p.items = m;
       p.in = {of(left, m)};
       p.out = of(p.out, m);
       p.weight = node.in[1];
       p.plain = matrices(1, k, n, tb);
       break;
     case Cut::inner:
-      p.units = k;
+      p.items = k;
       p.in = {of(left, k), of(right, k)};
-      p.out.unit = 0;
+      p.out.item = 0;
       p.plain = matrices(1, m, n, false);
       break;
   }
   // Operands keep the layout they are stored in: these products are of activations, which are read
   // once.
-  p.offer = [=](int64_t units, const Desc*) {
-    const int64_t batches = cut == Cut::matrices ? units : 1, rows = cut == Cut::rows ? units : m,
-                  inner = cut == Cut::inner ? units : k;
+  p.offer = [=](int64_t items, const Desc*) {
+    const int64_t batches = cut == Cut::matrices ? items : 1, rows = cut == Cut::rows ? items : m,
+                  inner = cut == Cut::inner ? items : k;
     const dnnl::matmul::desc desc(matrices(batches, rows, inner, ta), matrices(batches, inner, n, tb),
                                   matrices(batches, rows, n, false));
     const dnnl::matmul::primitive_desc pd(desc, attributes(), engine());

@@ -53,7 +53,7 @@ void add(float* total, const float* part, size_t n) {
   });
 }
 
-// A primitive for a number of units with its arguments; only addresses change from run to run.
+// A primitive for a number of items with its arguments; only addresses change from run to run.
 class Stage {
  public:
   Stage() = default;
@@ -172,7 +172,7 @@ class ProductTask : public Task {
 
 ProductTask::ProductTask(const Problem& problem, OnednnProduct product)
     : product_(std::move(product)),
-      slices_{.units = product_.units},
+      slices_{.items = product_.items},
       limit_(problem.plan.options.workspace),
       threads_(thread_count()) {
   for (const Sliced& operand : product_.in) {
@@ -181,7 +181,7 @@ ProductTask::ProductTask(const Problem& problem, OnednnProduct product)
     reach_in_.push_back(reader.is_direct()      ? Reach::in_place
                         : reader.granule() == 0 ? Reach::as_whole
                                                 : Reach::by_slice);
-    if (reach_in_.back() == Reach::by_slice) slices_.add_decoded(reader.granule(), operand.unit);
+    if (reach_in_.back() == Reach::by_slice) slices_.add_decoded(reader.granule(), operand.item);
   }
   if (product_.weight) weight_ = Reader(problem, product_.weight);
   if (product_.bias) bias_ = Reader(problem, product_.bias);
@@ -190,20 +190,20 @@ ProductTask::ProductTask(const Problem& problem, OnednnProduct product)
   if (!product_.summed() && !surely_in_place()) {
     reach_out_ = writer_.granule() == 0 ? Reach::as_whole : Reach::by_slice;
   }
-  if (reach_out_ == Reach::by_slice) slices_.add_decoded(writer_.granule(), product_.out.unit);
+  if (reach_out_ == Reach::by_slice) slices_.add_decoded(writer_.granule(), product_.out.item);
 
   // A last, smaller slice must take the weight in the layout of the others; if oneDNN cannot, all
   // take it as stored.
   if (!choose(false) && !choose(true)) fail("onednn", "no primitive for a part of {}", problem.root().name);
   main_ = Stage(product_, main_offer_);
-  if (product_.units % step_ != 0) tail_ = Stage(product_, tail_offer_);
+  if (product_.items % step_ != 0) tail_ = Stage(product_, tail_offer_);
   workspace_ = at_.bytes;
 }
 
 ProductTask::Places ProductTask::place(const Offer& offer, int64_t step, size_t scratchpad) const {
   Places at;
   Workspace all;
-  const auto units = static_cast<size_t>(step);
+  const auto items = static_cast<size_t>(step);
   if (product_.weight) {
     at.weight = reorders_ ? all.book(offer.weight.get_size(), 1) : all.book(weight_.space());
   }
@@ -221,10 +221,10 @@ ProductTask::Places ProductTask::place(const Offer& offer, int64_t step, size_t 
     at.space = before.book(reorder_.space(), 1);
   }
   for (size_t i = 0; i < in_.size(); ++i) {
-    if (reach_in_[i] == Reach::by_slice) at.in[i] = during.book(units * product_.in[i].unit);
+    if (reach_in_[i] == Reach::by_slice) at.in[i] = during.book(items * product_.in[i].item);
   }
-  if (reach_out_ == Reach::by_slice) at.out = during.book(units * product_.out.unit);
-  if (product_.summed() && step < product_.units) at.part = during.book(offer.out.get_size(), 1);
+  if (reach_out_ == Reach::by_slice) at.out = during.book(items * product_.out.item);
+  if (product_.summed() && step < product_.items) at.part = during.book(offer.out.get_size(), 1);
   at.scratchpad = during.book(scratchpad, 1);
   if (product_.summed() && reorders_) {
     at.plain = after.book(surely_in_place() ? 0 : writer_.elements());
@@ -237,7 +237,7 @@ ProductTask::Places ProductTask::place(const Offer& offer, int64_t step, size_t 
 // The largest slices that stay within the limit. If not even the smallest do, slices of a quarter
 // of it: what is kept besides them is too large already, and small slices would only be slow.
 bool ProductTask::choose(bool plain) {
-  const int64_t units = product_.units;
+  const int64_t items = product_.items;
   const auto offer = [&](int64_t n, const Desc* layout) {
     return product_.offer(n, plain ? &product_.plain : layout);
   };
@@ -250,7 +250,7 @@ bool ProductTask::choose(bool plain) {
       reorder_ = product_.summed() ? Reorder(layout, product_.plain) : Reorder(product_.plain, layout);
     }
     size_t scratchpad = main_offer_.scratchpad;
-    if (const int64_t rest = units % step; rest != 0) {
+    if (const int64_t rest = items % step; rest != 0) {
       tail_offer_ = offer(rest, product_.summed() || product_.weight ? &layout : nullptr);
       scratchpad = std::max(scratchpad, tail_offer_.scratchpad);
     }
@@ -261,26 +261,26 @@ bool ProductTask::choose(bool plain) {
     // Each slice costs another pass over the weights.
     const size_t weights = product_.summed() || product_.weight ? product_.plain.get_size() : 0;
     const int64_t fewest = std::max(slices_.slices_within(std::max(kNear, 2 * weights)),
-                                    slices_.slices_of_at_most(product_.most_units()));
-    if (slices_.step(fewest) > product_.most_units()) {
+                                    slices_.slices_of_at_most(product_.most_items()));
+    if (slices_.slice(fewest) > product_.most_items()) {
       fail("onednn",
            "{} examples, the least that can be decoded at once, have more than 2^31 - 1 elements: "
            "store them in another format",
-           slices_.step(fewest));
+           slices_.slice(fewest));
     }
     for (int64_t slices = fewest;; slices *= 2) {
-      const int64_t step = slices_.step(slices);
+      const int64_t step = slices_.slice(slices);
       if (try_step(step)) {
         // The memory besides the slices is known now: fewer slices may do.
-        const size_t beside = at_.bytes - slices_.unit_bytes * static_cast<size_t>(step);
+        const size_t beside = at_.bytes - slices_.item_bytes * static_cast<size_t>(step);
         const int64_t fewer = std::max(fewest, slices_.slices_within(limit_ > beside ? limit_ - beside : 0)),
-                      larger = slices_.step(fewer);
+                      larger = slices_.slice(fewer);
         if (larger > step && try_step(larger)) return true;
         return try_step(step);
       }
       if (step <= slices_.least()) break;
     }
-    try_step(slices_.step(std::clamp(slices_.slices_within(limit_ / 4), std::min(fewest, units), units)));
+    try_step(slices_.slice(std::clamp(slices_.slices_within(limit_ / 4), std::min(fewest, items), items)));
     return true;
   } catch (const dnnl::error&) {
     return false;
@@ -314,18 +314,18 @@ void ProductTask::run_slices(const RunContext& context, float* result) {
     if (reach_in_[i] == Reach::as_whole) in[i] = in_[i].all(context, floats(context, at_.in[i]));
   }
 
-  for (int64_t first = 0; first < product_.units; first += step_) {
-    const int64_t n = std::min(step_, product_.units - first);
+  for (int64_t first = 0; first < product_.items; first += step_) {
+    const int64_t n = std::min(step_, product_.items - first);
     const Stage& stage = n == step_ ? main_ : tail_;
-    const auto from = [&](size_t unit) { return static_cast<size_t>(first) * unit; };
+    const auto from = [&](size_t item) { return static_cast<size_t>(first) * item; };
     for (size_t i = 0; i < in_.size(); ++i) {
-      const size_t unit = product_.in[i].unit;
+      const size_t item = product_.in[i].item;
       if (in[i] != nullptr) {
-        bind(stage.in[i], in[i] + from(unit));
+        bind(stage.in[i], in[i] + from(item));
         continue;
       }
       float* buffer = floats(context, at_.in[i]);
-      in_[i].read_on_threads(context, from(unit), {buffer, static_cast<size_t>(n) * unit});
+      in_[i].read_on_threads(context, from(item), {buffer, static_cast<size_t>(n) * item});
       bind(stage.in[i], buffer);
     }
     if (weight != nullptr) bind(stage.weight, weight);
@@ -338,11 +338,11 @@ void ProductTask::run_slices(const RunContext& context, float* result) {
       if (first > 0) add(result, part, main_offer_.out.get_size() / sizeof(float));
       continue;
     }
-    const size_t unit = product_.out.unit;
+    const size_t item = product_.out.item;
     float* buffer = floats(context, at_.out);
-    bind(stage.out, result != nullptr ? result + from(unit) : buffer);
+    bind(stage.out, result != nullptr ? result + from(item) : buffer);
     stage.run();
-    if (result == nullptr) encode_slice(writer_, context, from(unit), static_cast<size_t>(n) * unit, buffer);
+    if (result == nullptr) encode_slice(writer_, context, from(item), static_cast<size_t>(n) * item, buffer);
   }
 }
 
@@ -380,12 +380,12 @@ Desc dense(const dnnl::memory::dims& dims, const dnnl::memory::dims& strides) {
   return {dims, dnnl::memory::data_type::f32, strides};
 }
 
-int64_t OnednnProduct::most_units() const {
+int64_t OnednnProduct::most_items() const {
   constexpr size_t kMost = std::numeric_limits<int32_t>::max();
   if ((weight || summed()) && plain.get_size() / sizeof(float) > kMost) return 0;
-  size_t unit = std::max<size_t>(out.unit, 1);
-  for (const Sliced& operand : in) unit = std::max(unit, operand.unit);
-  return static_cast<int64_t>(kMost / unit);
+  size_t item = std::max<size_t>(out.item, 1);
+  for (const Sliced& operand : in) item = std::max(item, operand.item);
+  return static_cast<int64_t>(kMost / item);
 }
 
 std::string why_not(const Problem& problem, const std::function<OnednnProduct(const Problem&)>& describe) {
@@ -394,9 +394,9 @@ std::string why_not(const Problem& problem, const std::function<OnednnProduct(co
   if (problem.plan.options.accumulator) return "it accumulates in fp32";
   try {
     const OnednnProduct product = describe(problem);
-    const int64_t most = product.most_units();
+    const int64_t most = product.most_items();
     if (most == 0) return "an operand has more than 2^31 - 1 elements for one example";
-    product.offer(std::min(product.units, most), nullptr);
+    product.offer(std::min(product.items, most), nullptr);
   } catch (const dnnl::error& error) {
     return fmt::format("oneDNN has no primitive for it: {}", error.what());
   }

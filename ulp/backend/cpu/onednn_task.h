@@ -25,7 +25,7 @@ dnnl::primitive_attr attributes();
 
 Desc dense(const dnnl::memory::dims& dims, const dnnl::memory::dims& strides);
 
-// What oneDNN offers for a number of units; nothing is compiled before `compile` is called.
+// What oneDNN offers for a number of items; nothing is compiled before `compile` is called.
 struct Offer {
   std::vector<Desc> in;  // of a slice, like OnednnProduct::in
   Desc out;              // of a slice, or of the whole result if it is summed
@@ -39,26 +39,26 @@ struct Offer {
 // An operand that is sliced along the batch.
 struct Sliced {
   TensorId id;
-  size_t unit;  // elements of one unit
+  size_t item;  // elements of one item
   int arg;      // oneDNN's name
 };
 
 struct OnednnProduct {
-  int64_t units = 1;  // images, rows or matrices that can be processed separately
+  int64_t items = 1;  // images, rows or matrices that can be processed separately
   std::vector<Sliced> in;
-  Sliced out;       // `unit` is 0 for a result that is summed over all units
+  Sliced out;       // `item` is 0 for a result that is summed over all items
   TensorId weight;  // read as a whole; may be none
   int weight_arg = DNNL_ARG_WEIGHTS;
   TensorId bias;  // may be none
   Desc plain;     // the layout of the weight, or of the summed result, as stored
   // Throws dnnl::error. With a layout the weight (or summed result) must have it; otherwise the
   // primitive chooses.
-  std::function<Offer(int64_t units, const Desc* layout)> offer;
+  std::function<Offer(int64_t items, const Desc* layout)> offer;
 
-  bool summed() const { return out.unit == 0; }
-  // Units of a slice whose operands oneDNN can count: it does so in 32 bits here and there, and a
-  // primitive for more divides by zero while it is made. 0 where not even one unit will do.
-  int64_t most_units() const;
+  bool summed() const { return out.item == 0; }
+  // Items of a slice whose operands oneDNN can count: it does so in 32 bits here and there, and a
+  // primitive for more divides by zero while it is made. 0 where not even one item will do.
+  int64_t most_items() const;
 };
 
 // Why oneDNN cannot do it, or "".

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "ulp/backend/elementwise.h"
+#include "ulp/backend/recorder.h"
 #include "ulp/graph/ops/activation.h"
 #include "ulp/graph/ops/arithmetic.h"
 #include "ulp/graph/ops/norm.h"
@@ -133,6 +134,8 @@ void Program::add_stage(const Problem& problem, NodeId id, bool inlined, Workspa
     stage.rounds = true;
     stage.format = std::get<Plain>(storage).format;
   }
+  // What is stored is recorded by whoever writes it.
+  stage.recorded = inlined;
   stage.out = static_cast<int>(values_.size());
   values_.emplace_back(problem.plan.base_of(node.out[0]), stage.out);
   stages_.push_back(std::move(stage));
@@ -204,6 +207,10 @@ void Program::Worker::run(size_t block, float* out) {
     args.words = elementwise::dropout_key(*context_.state, stage.words);
     stage.loop(args);
     value_[stage.out] = args.out;
+    if (stage.recorded && !stage.silent && context_.recorder != nullptr &&
+        context_.recorder->wants(stage.tensor)) {
+      context_.recorder->add(stage.tensor, {args.out, count_});
+    }
     if (!stage.rounds) continue;
     // A value that is not stored is rounded here, as if it were.
     std::array<uint8_t, 4 * kMaxBlock> codes;

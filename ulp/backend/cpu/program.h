@@ -28,7 +28,7 @@ struct Stage {
   std::vector<size_t> params;          // where each tile is in the workspace
   float scalars[blocks::kMaxScalars] = {};
   uint32_t words = 0, threshold = 0;  // dropout
-  bool rounds = false, silent = false;
+  bool rounds = false, silent = false, recorded = false;
   FloatFormat format;  // what a value that is not stored is rounded to
   TensorId tensor;
 };

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tests/support/guarded_node.h"
+#include "tests/support/optimizers.h"
 #include "ulp/backend/ref/reference.h"
 #include "ulp/backend/update.h"
 #include "ulp/base/parallel.h"
@@ -129,19 +130,6 @@ struct Parameters {
   }
 };
 
-std::vector<OptimizerConfig> optimizers() {
-  OptimizerConfig plain, momentum, nesterov, adam, adamw, adagrad, lion;
-  momentum.momentum = nesterov.momentum = 0.9;
-  momentum.weight_decay = adam.weight_decay = adamw.weight_decay = 0.01;
-  nesterov.nesterov = true;
-  adam.kind = OptimizerKind::adam;
-  adamw.kind = OptimizerKind::adamw;
-  adagrad.kind = OptimizerKind::adagrad;
-  lion.kind = OptimizerKind::lion;
-  lion.weight_decay = 0.01;
-  return {plain, momentum, nesterov, adam, adamw, adagrad, lion};
-}
-
 // Two steps of the reference and of the kernel on several numbers of threads: everything stored and
 // reported.
 void compare(const OptimizerConfig& config, const Manner& manner, Values values,
@@ -200,11 +188,16 @@ void compare(const OptimizerConfig& config, const Manner& manner, Values values,
 const std::vector<int64_t> kSizes = {1, 7, 31, 33, 1024, 4096, 8193, 20000, 3};
 const std::vector<int64_t> kSmall = {5, 1, 1300, 2049, 37};
 
-class UpdateKernel : public testing::TestWithParam<size_t> {
+class UpdateKernel : public testing::TestWithParam<NamedOptimizer> {
  protected:
-  OptimizerConfig config() const { return optimizers()[GetParam()]; }
+  OptimizerConfig config() const { return GetParam().config; }
 };
-INSTANTIATE_TEST_SUITE_P(Optimizers, UpdateKernel, testing::Range(size_t{0}, size_t{6}));
+INSTANTIATE_TEST_SUITE_P(Optimizers, UpdateKernel, testing::ValuesIn(optimizer_forms()),
+                         [](const auto& form) {
+                           std::string name = form.param.name;
+                           std::replace(name.begin(), name.end(), ' ', '_');
+                           return name;
+                         });
 
 // The storages that have specialised loops.
 TEST_P(UpdateKernel, GivesTheReferencesBitsOf16BitWeights) {

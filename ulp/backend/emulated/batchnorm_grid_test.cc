@@ -153,18 +153,18 @@ TEST(BatchnormGrid, WritesOverWhatItReads) {
 }
 
 TEST(BatchnormGrid, DeclinesWhatItCannot) {
-  const auto joins = [](const Pair& pair, const Formats& formats) {
+  const auto merges = [](const Pair& pair, const Formats& formats) {
     const Bench bench(pair.sample, pair.formats(formats), Round::nearest_even);
     std::vector<std::unique_ptr<Task>> both;
     return join(bench, pair, both) != nullptr;
   };
-  EXPECT_TRUE(joins(Pair("relu(batch_norm(x))", {64, 16}), kFormats[0]));
-  EXPECT_FALSE(joins(Pair("relu(batch_norm(x))", {64, 16}), {"fp32", "fp32", ""}));
-  EXPECT_FALSE(joins(Pair("relu(batch_norm(x))", {64, 12}), kFormats[0]));
-  EXPECT_FALSE(joins(Pair("add(batch_norm(x),x)", {64, 16}), kFormats[0]));
+  EXPECT_TRUE(merges(Pair("relu(batch_norm(x))", {64, 16}), kFormats[0]));
+  EXPECT_FALSE(merges(Pair("relu(batch_norm(x))", {64, 16}), {"fp32", "fp32", ""}));
+  EXPECT_FALSE(merges(Pair("relu(batch_norm(x))", {64, 12}), kFormats[0]));
+  EXPECT_FALSE(merges(Pair("add(batch_norm(x),x)", {64, 16}), kFormats[0]));
   // More than the multiprocessors' shared memory holds.
-  EXPECT_TRUE(joins(Pair("batch_norm_grad(relu_grad(x,x),x)", {1 << 17, 16}), kFormats[0]));
-  EXPECT_FALSE(joins(Pair("batch_norm_grad(relu_grad(x,x),x)", {1 << 20, 16}), kFormats[0]));
+  EXPECT_TRUE(merges(Pair("batch_norm_grad(relu_grad(x,x),x)", {1 << 17, 16}), kFormats[0]));
+  EXPECT_FALSE(merges(Pair("batch_norm_grad(relu_grad(x,x),x)", {1 << 20, 16}), kFormats[0]));
   // Statistics of another tensor.
   Pair other("relu(add(batch_norm(x),x))", {64, 16});
   Node node;
@@ -173,7 +173,7 @@ TEST(BatchnormGrid, DeclinesWhatItCannot) {
   node.in = {other.sample.leaves[1]};
   node.out = other.sample.graph[other.reduction].out;
   other.reduction = other.sample.graph.add_node(node);
-  EXPECT_FALSE(joins(other, kFormats[0]));
+  EXPECT_FALSE(merges(other, kFormats[0]));
 }
 
 }  // namespace

@@ -15,8 +15,8 @@
 namespace ulp::cuda {
 namespace {
 
-// Not a round number, and larger for more units.
-size_t wanted(int64_t units) { return 1001 + 16 * static_cast<size_t>(units); }
+// Not a round number, and larger for more items.
+size_t wanted(int64_t items) { return 1001 + 16 * static_cast<size_t>(items); }
 
 void check_call(const void* a, const void* b, const void* out, void* workspace, size_t bytes) {
   const auto bits = [](const void* p) { return reinterpret_cast<uintptr_t>(p); };

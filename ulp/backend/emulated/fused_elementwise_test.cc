@@ -151,7 +151,7 @@ TEST(FusedElementwise, VarianceDoesNotCancel) {
   info.shape = {kRows, kChannels};
   const TensorId x = graph.add_tensor(info);
   Builder b(graph, Mode::training);
-  const std::vector<TensorId> out = b.add(kBatchStats, "stats", {x});
+  const std::vector<TensorId> out = nodes(b).add(kBatchStats, "stats", {x});
   Sample sample("copy(x)", {1, 1});
   sample.graph = graph;
   Bench bench(sample, std::vector<TensorFormat>(graph.tensor_count(), {parse_storage("fp32"), {}}),

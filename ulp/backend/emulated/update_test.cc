@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/optimizers.h"
 #include "ulp/backend/cuda/optimizer/found_inf.h"
 #include "ulp/backend/cuda/optimizer/update.h"
 #include "ulp/backend/emulated/emulated.h"
@@ -175,20 +176,9 @@ class Bench {
 
 constexpr std::array<int64_t, 7> kSizes = {1, 7, 8, 255, 256, 257, 1000};
 
-std::vector<OptimizerConfig> optimizers() {
-  OptimizerConfig plain, momentum, adam, adamw, adagrad, lion;
-  plain.weight_decay = 5e-4;
-  momentum.momentum = 0.9;
-  momentum.nesterov = true;
-  adam.kind = OptimizerKind::adam;
-  adam.weight_decay = 0.01;
-  adamw.kind = OptimizerKind::adamw;
-  adamw.weight_decay = 0.01;
-  adagrad.kind = OptimizerKind::adagrad;
-  lion.kind = OptimizerKind::lion;
-  lion.weight_decay = 0.01;
-  return {plain, momentum, adam, adamw, adagrad, lion};
-}
+const std::vector<NamedOptimizer> kForms = optimizer_forms();
+const OptimizerConfig kMomentum = test_optimizer(OptimizerKind::sgd);
+const OptimizerConfig kAdamw = test_optimizer(OptimizerKind::adamw);
 
 // Weights, states, and the rules that go with them.
 struct Stored {
@@ -219,11 +209,10 @@ constexpr const char* kGradients[] = {"fp32", "bf16", "fp16", "e5m2", "s2fp8", "
 // Every storage in three sizes; sizes, optimizers, gradients and rates in turn.
 std::vector<Parameter> parameters(size_t optimizer, size_t kinds) {
   std::vector<Parameter> made;
-  const std::vector<OptimizerConfig> configs = optimizers();
   for (const Stored& stored : kStored) {
     for (size_t k = 0; k < 3; ++k) {
       const size_t i = made.size();
-      const ParameterUpdate update{configs[(optimizer + i % kinds) % configs.size()], stored.compensated,
+      const ParameterUpdate update{kForms[(optimizer + i % kinds) % kForms.size()].config, stored.compensated,
                                    stored.stochastic, stored.state_stochastic,
                                    1 - 0.25 * static_cast<double>(i % 4)};
       made.push_back({kSizes[(i + optimizer) % kSizes.size()], update, stored.weight,
@@ -234,12 +223,12 @@ std::vector<Parameter> parameters(size_t optimizer, size_t kinds) {
 }
 
 TEST(EmulatedUpdate, ManyTensorsOfOneOptimizer) {
-  for (size_t optimizer = 0; optimizer < optimizers().size(); ++optimizer) {
+  for (size_t optimizer = 0; optimizer < kForms.size(); ++optimizer) {
     Bench bench(parameters(optimizer, 1));
     // Some clip gradients, some keep infinities.
     const bool cut = optimizer % 2 == 1;
     const double clip_value = cut ? 0.5 : std::numeric_limits<double>::infinity();
-    bench.state.update = update_scalars(optimizers()[optimizer], 2, 0.05, 1.0 / 16, clip_value);
+    bench.state.update = update_scalars(kForms[optimizer].config, 2, 0.05, 1.0 / 16, clip_value);
     bench.overflow = cut ? Overflow::saturate : Overflow::infinity;
     bench.compare();
     EXPECT_GT(bench.counts().cancelled, 10u);
@@ -253,23 +242,23 @@ TEST(EmulatedUpdate, ManyTensorsOfOneOptimizer) {
 }
 
 TEST(EmulatedUpdate, ASkippedStepChangesNothing) {
-  Bench(parameters(0, optimizers().size())).expect_untouched();
-  Bench narrow(parameters(0, optimizers().size()));
+  Bench(parameters(0, kForms.size())).expect_untouched();
+  Bench narrow(parameters(0, kForms.size()));
   narrow.arithmetic = parse_format("bf16");
   narrow.expect_untouched();
 }
 
 TEST(EmulatedUpdate, AllOptimizersInOneTask) {
-  Bench bench(parameters(0, optimizers().size()));
-  bench.state.update = update_scalars(optimizers()[3], 0, 0.05);
+  Bench bench(parameters(0, kForms.size()));
+  bench.state.update = update_scalars(kAdamw, 0, 0.05);
   bench.compare();
 }
 
 TEST(EmulatedUpdate, NarrowArithmetic) {
   for (const char* format : {"bf16", "fp16"}) {
-    Bench bench(parameters(0, optimizers().size()));
+    Bench bench(parameters(0, kForms.size()));
     bench.arithmetic = parse_format(format);
-    bench.state.update = update_scalars(optimizers()[3], 3, 0.05, 1, 2, bench.arithmetic);
+    bench.state.update = update_scalars(kAdamw, 3, 0.05, 1, 2, bench.arithmetic);
     bench.compare();
   }
 }
@@ -278,12 +267,12 @@ TEST(EmulatedUpdate, NarrowArithmetic) {
 TEST(EmulatedUpdate, SeveralLaunches) {
   std::vector<Parameter> many;
   for (uint32_t i = 0; i < kBatchTensors + 3 * kBatchRecipes; ++i) {
-    OptimizerConfig config = optimizers()[3];
+    OptimizerConfig config = kAdamw;
     if (i > kBatchTensors + 5) config.weight_decay = 0.001 * i;
     many.push_back({i == 3 ? 20001 : 5, {config}, "fp32", "bf16", "fp32"});
   }
   Bench bench(many);
-  bench.state.update = update_scalars(optimizers()[3], 0, 0.05);
+  bench.state.update = update_scalars(kAdamw, 0, 0.05);
   bench.compare();
 }
 
@@ -291,11 +280,11 @@ TEST(EmulatedUpdate, SeveralLaunches) {
 // last bits round to the same fp32, except next to a tie.
 TEST(EmulatedUpdate, ClipsByTheNorm) {
   std::vector<Parameter> some;
-  for (const int64_t elements : kSizes) some.push_back({elements, {optimizers()[1]}, "bf16", "e4m3", "fp32"});
-  some.push_back({50000, {optimizers()[1]}, "fp32", "e4m3", "fp32"});
+  for (const int64_t elements : kSizes) some.push_back({elements, {kMomentum}, "bf16", "e4m3", "fp32"});
+  some.push_back({50000, {kMomentum}, "fp32", "e4m3", "fp32"});
   for (const double max_norm : {1e-2, 1e9}) {
     Bench bench(some, max_norm);
-    bench.state.update = update_scalars(optimizers()[1], 0, 0.05, 1.0 / 4);
+    bench.state.update = update_scalars(kMomentum, 0, 0.05, 1.0 / 4);
     bench.compare(true);
   }
 }
@@ -347,7 +336,7 @@ TEST(EmulatedFoundInf, AgreesWithTheHost) {
   const TensorId y = linear(b, "last", relu(b, "relu", linear(b, "first", x, {.out = 3})), {.out = 2});
   differentiate(graph, mse(b, "loss", y, target(b, "target", {2, 2})));
   add_updates(graph, [](TensorId) { return update_spec(OptimizerConfig{}); }, {.twice = true});
-  const std::vector<TensorId> gradients = judged_gradients(graph);
+  const std::vector<TensorId> gradients = checked_gradients(graph);
   EXPECT_GT(gradients.size(), 4u);
   const size_t count = graph.tensor_count();
   float loss = 1;

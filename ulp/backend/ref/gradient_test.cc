@@ -81,46 +81,48 @@ INSTANTIATE_TEST_SUITE_P(Elementwise, Gradient, testing::ValuesIn(elementwise_ca
 // Tensors that are read more than once ------------------------------------------------------------
 
 std::vector<Case> shared_cases() {
-  return {Case{"square",
-               [](Trial& t) {
-                 const TensorId x = t.operand("x", {2, 3});
-                 return t.distance(multiply(t.b, "op", x, x));
-               }},
-          Case{"twice_itself",
-               [](Trial& t) {
-                 const TensorId x = t.operand("x", {2, 3});
-                 return t.distance(add(t.b, "op", x, x));
-               }},
-          Case{"three_readers",
-               [](Trial& t) {
-                 const TensorId x = t.operand("x", {2, 3});
-                 const TensorId y =
-                     multiply(t.b, "product", ulp::tanh(t.b, "tanh", x), sigmoid(t.b, "sigmoid", x));
-                 return t.distance(add(t.b, "op", y, x));
-               }},
-          Case{"weight_in_two_layers",
-               [](Trial& t) {
-                 const TensorId w = t.weight("w", {4, 4}), bias = t.weight("bias", {4});
-                 const TensorId first = t.b.add_one(kLinear, "first", {t.operand("x", {3, 4}), w, bias});
-                 return t.distance(t.b.add_one(kLinear, "second", {ulp::tanh(t.b, "tanh", first), w, bias}));
-               }},
-          Case{"weight_squared",
-               [](Trial& t) {
-                 const TensorId w = t.weight("w", {3, 2});
-                 return t.distance(multiply(t.b, "op", w, w));
-               }},
-          Case{"reader_beside_the_loss",
-               [](Trial& t) {
-                 const TensorId x = t.operand("x", {2, 3});
-                 ulp::tanh(t.b, "unused", x);
-                 return t.distance(sigmoid(t.b, "op", x));
-               }},
-          Case{"tied_embedding", [](Trial& t) {
-                 const TensorId table = t.weight("table", {5, 3});
-                 const TensorId x =
-                     t.b.add_one(kEmbedding, "embedding", {table, t.indices("i", {4}, {1, 4, 1, 0})});
-                 return t.distance(t.b.add_one(kLinear, "scores", {x, table}));
-               }}};
+  return {
+      Case{"square",
+           [](Trial& t) {
+             const TensorId x = t.operand("x", {2, 3});
+             return t.distance(multiply(t.b, "op", x, x));
+           }},
+      Case{"twice_itself",
+           [](Trial& t) {
+             const TensorId x = t.operand("x", {2, 3});
+             return t.distance(add(t.b, "op", x, x));
+           }},
+      Case{"three_readers",
+           [](Trial& t) {
+             const TensorId x = t.operand("x", {2, 3});
+             const TensorId y =
+                 multiply(t.b, "product", ulp::tanh(t.b, "tanh", x), sigmoid(t.b, "sigmoid", x));
+             return t.distance(add(t.b, "op", y, x));
+           }},
+      Case{"weight_in_two_layers",
+           [](Trial& t) {
+             const TensorId w = t.weight("w", {4, 4}), bias = t.weight("bias", {4});
+             const TensorId first = nodes(t.b).add_one(kLinear, "first", {t.operand("x", {3, 4}), w, bias});
+             return t.distance(
+                 nodes(t.b).add_one(kLinear, "second", {ulp::tanh(t.b, "tanh", first), w, bias}));
+           }},
+      Case{"weight_squared",
+           [](Trial& t) {
+             const TensorId w = t.weight("w", {3, 2});
+             return t.distance(multiply(t.b, "op", w, w));
+           }},
+      Case{"reader_beside_the_loss",
+           [](Trial& t) {
+             const TensorId x = t.operand("x", {2, 3});
+             ulp::tanh(t.b, "unused", x);
+             return t.distance(sigmoid(t.b, "op", x));
+           }},
+      Case{"tied_embedding", [](Trial& t) {
+             const TensorId table = t.weight("table", {5, 3});
+             const TensorId x =
+                 nodes(t.b).add_one(kEmbedding, "embedding", {table, t.indices("i", {4}, {1, 4, 1, 0})});
+             return t.distance(nodes(t.b).add_one(kLinear, "scores", {x, table}));
+           }}};
 }
 
 INSTANTIATE_TEST_SUITE_P(Shared, Gradient, testing::ValuesIn(shared_cases()), case_name);
@@ -147,7 +149,7 @@ std::vector<Case> conv_cases() {
           Case{"conv_uneven",
                [](Trial& t) {
                  const TensorId x = t.operand("x", {2, 6, 5, 2}), w = t.weight("w", {3, 2, 3, 2});
-                 return t.distance(t.b.add_one(
+                 return t.distance(nodes(t.b).add_one(
                      kConv2d, "conv", {x, w},
                      {{"stride_h", 3}, {"stride_w", 1}, {"padding_h", 0}, {"padding_w", 2}, {"groups", 1}}));
                }},
@@ -179,13 +181,13 @@ std::vector<Case> pools() {
     cases.push_back(pool("one_by_one_padded", {1, 1, 1, 2}, {.kernel = 2, .stride = 1, .padding = 1}, op));
     cases.push_back({op == max_pool ? "max_pool_uneven" : "avg_pool_uneven", [=](Trial& t) {
                        const TensorId x = t.operand("x", {2, 5, 4, 2}, t.spaced(80));
-                       return t.distance(t.b.add(op == max_pool ? kMaxPool : kAvgPool, "pool", {x},
-                                                 {{"kernel_h", 2},
-                                                  {"kernel_w", 3},
-                                                  {"stride_h", 1},
-                                                  {"stride_w", 2},
-                                                  {"padding_h", 0},
-                                                  {"padding_w", 1}})[0]);
+                       return t.distance(nodes(t.b).add(op == max_pool ? kMaxPool : kAvgPool, "pool", {x},
+                                                        {{"kernel_h", 2},
+                                                         {"kernel_w", 3},
+                                                         {"stride_h", 1},
+                                                         {"stride_w", 2},
+                                                         {"padding_h", 0},
+                                                         {"padding_w", 1}})[0]);
                      }});
   }
   for (const Shape& shape : {Shape{2, 3, 4, 2}, Shape{3, 1, 1, 2}, Shape{1, 2, 1, 1}}) {

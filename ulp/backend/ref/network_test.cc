@@ -39,10 +39,10 @@ TEST(MicroBatches, AddUpToTheWholeBatch) {
   const Shape whole{4, 6}, half{2, 6};
   const auto build = [](Trial& t, const Shape& shape) {
     const TensorId w = t.weight("w", {6, 6}), v = t.weight("v", {2, 6});
-    TensorId y = t.b.add_one(kLinear, "first", {t.input("x", shape), w});
-    y = t.b.add_one(kLinear, "second", {ulp::tanh(t.b, "tanh", y), w});
+    TensorId y = nodes(t.b).add_one(kLinear, "first", {t.input("x", shape), w});
+    y = nodes(t.b).add_one(kLinear, "second", {ulp::tanh(t.b, "tanh", y), w});
     // A view of a weight, and a row of it for each example.
-    const TensorId rows = t.b.add_one(kLinear, "rows", {y, reshape(t.b, "view", v, {2, 6})});
+    const TensorId rows = nodes(t.b).add_one(kLinear, "rows", {y, reshape(t.b, "view", v, {2, 6})});
     return mse(t.b, "loss", rows, t.target("t", {shape[0], 2}));
   };
   Trial one, two;

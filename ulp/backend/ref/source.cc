@@ -33,7 +33,35 @@ class FeedTask : public Task {
   Writer writer_;
 };
 
-// What both operators of batch.h have: the array that is fed, and the numbers of the examples.
+class FromBytesTask : public Task {
+ public:
+  explicit FromBytesTask(const Problem& problem)
+      : node_(problem.root()),
+        elements_(problem.tensor(node_.out[0]).elements()),
+        normalise_{static_cast<float>(node_.attrs.real("shift")),
+                   static_cast<float>(node_.attrs.real("scale"))},
+        writer_(problem, node_, node_.out[0]) {
+    Workspace book;
+    space_ = book.book(elements_);
+    workspace_ = book.bytes();
+  }
+
+  void run(const RunContext& context) override {
+    const uint8_t* from = context.bytes(node_.in[0]);
+    float* made = floats(context, space_);
+    for (size_t i = 0; i < elements_; ++i) made[i] = normalised(from[i], normalise_);
+    writer_.all(context, made);
+  }
+
+ private:
+  const Node& node_;
+  const size_t elements_;
+  const Normalise normalise_;
+  Writer writer_;
+  size_t space_ = 0;
+};
+
+// What the operators of batch.h have: the array that is fed, and the numbers of the examples.
 class ResidentTask : public Task {
  public:
   explicit ResidentTask(const Problem& problem)
@@ -101,6 +129,7 @@ class ImageBatchTask : public ResidentTask {
   size_t space_ = 0;
 };
 
+// Whether of int32 or of fp32, elements are four bytes that are copied.
 class TakeTask : public ResidentTask {
  public:
   using ResidentTask::ResidentTask;
@@ -124,8 +153,14 @@ constexpr KernelDef reference(std::string_view op) {
 
 std::span<const KernelDef> source_kernels() {
   static constexpr KernelDef kKernels[] = {
-      reference<FeedTask>("input"), reference<FeedTask>("indices"),           reference<FeedTask>("target"),
-      reference<FeedTask>("bytes"), reference<ImageBatchTask>("image_batch"), reference<TakeTask>("take"),
+      reference<FeedTask>("input"),
+      reference<FeedTask>("indices"),
+      reference<FeedTask>("target"),
+      reference<FeedTask>("bytes"),
+      reference<FromBytesTask>("from_bytes"),
+      reference<ImageBatchTask>("image_batch"),
+      reference<TakeTask>("take"),
+      reference<TakeTask>("take_target"),
   };
   return kKernels;
 }

@@ -20,7 +20,7 @@ const OptimizerConfig kAdamWConfig{
 // Two weights of different sizes, read once each.
 TensorId two_weights(Trial& t) {
   const TensorId y =
-      t.b.add_one(kLinear, "op", {t.input("x", {4, 3}), t.weight("w", {2, 3}), t.weight("bias", {2})});
+      nodes(t.b).add_one(kLinear, "op", {t.input("x", {4, 3}), t.weight("w", {2, 3}), t.weight("bias", {2})});
   return t.distance(y);
 }
 

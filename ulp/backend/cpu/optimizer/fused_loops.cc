@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <variant>
 
+#include "ulp/numeric/nearest_even.h"
 #include "ulp/numeric/split.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -63,7 +64,7 @@ struct Bf16 {
   static HWY_INLINE uint32_t code(float x, Extremes& extremes) {
     const uint32_t pattern = float_bits(x);
     extremes.add(pattern & 0x7FFFFFFFu);
-    return (pattern + 0x7FFFu + ((pattern >> 16) & 1)) >> 16;
+    return EvenByPattern::dropping(16).code(pattern);
   }
   static HWY_INLINE Word store(Two<float> x, Extremes& extremes) {
     return Pairs<uint16_t>::join({code(x.first, extremes), code(x.second, extremes)});

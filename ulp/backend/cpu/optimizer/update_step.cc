@@ -212,7 +212,7 @@ void UpdateStep::run(const RunContext& context, size_t first, size_t n, uint8_t*
       run.state[k] = {context.as<uint16_t>(state.id) + first, true};
       continue;
     }
-    if (state.way == Way::staged) state.reader.read(context, first, {run.next[k], n});
+    if (state.way == Way::buffered) state.reader.read(context, first, {run.next[k], n});
     run.state[k].data = run.next[k];
   }
   run.weight = read_weight(context, first, n, scratch);
@@ -220,7 +220,7 @@ void UpdateStep::run(const RunContext& context, size_t first, size_t n, uint8_t*
   for (size_t k = 0; k < states_; ++k) {
     const Changed& state = changed_[1 + k];
     EncodeStats& stats = found.stats[1 + k];
-    if (state.way == Way::staged) state.writer.write(context, first, {run.next[k], n}, stats);
+    if (state.way == Way::buffered) state.writer.write(context, first, {run.next[k], n}, stats);
     if (state.way == Way::codes)
       step::write_bf16(bf16_, n, run.next[k], context.as<uint16_t>(state.id) + first, stats);
   }
@@ -286,7 +286,7 @@ void UpdateStep::write_side(const RunContext& context, size_t first, size_t n, S
 const float* UpdateStep::read_weight(const RunContext& context, size_t first, size_t n,
                                      Scratch& scratch) const {
   const Changed& weight = changed_[0];
-  if (weight.way == Way::staged) {
+  if (weight.way == Way::buffered) {
     weight.reader.read(context, first, {scratch.weight, n});
   } else if (weight.way != Way::codes) {
     return values(context, weight, first, nullptr);
@@ -324,9 +324,9 @@ void UpdateStep::write_weight(const RunContext& context, size_t first, size_t n,
   if (writing_ == Writing::any_kahan) {
     const Changed& lost = changed_[compensation()];
     float* kept = values(context, lost, first, scratch.states[states_]);
-    if (lost.way == Way::staged) lost.reader.read(context, first, {kept, n});
+    if (lost.way == Way::buffered) lost.reader.read(context, first, {kept, n});
     step::advance_any_kahan(run, spec_, *near_, kept, scratch.next, scratch.compare);
-    if (lost.way == Way::staged) lost.writer.write(context, first, {kept, n}, found.stats[compensation()]);
+    if (lost.way == Way::buffered) lost.writer.write(context, first, {kept, n}, found.stats[compensation()]);
     // Already rounded, and its events counted.
     EncodeStats none;
     weight.writer.write(context, first, {scratch.next, n}, none);
@@ -340,7 +340,7 @@ void UpdateStep::write_weight(const RunContext& context, size_t first, size_t n,
     weight.writer.write(context, first, {scratch.next, n}, found.stats[0]);
   }
   const float* after = scratch.next;
-  if (weight.way == Way::staged) {
+  if (weight.way == Way::buffered) {
     weight.reader.read(context, first, {scratch.next, n});
   } else {
     after = context.as<float>(weight.id) + first;

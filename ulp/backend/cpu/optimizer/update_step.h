@@ -42,12 +42,12 @@ class UpdateStep {
   void end(const RunContext& context, Found found) const;
 
  private:
-  enum class Way : uint8_t { fp32, codes, staged, whole };  // how the loops access a tensor
+  enum class Way : uint8_t { fp32, codes, buffered, whole };  // how the loops access a tensor
   struct Changed {
     TensorId id;
     Reader reader;
     Writer writer;
-    Way way = Way::staged;
+    Way way = Way::buffered;
     size_t whole = 0;  // in the workspace
   };
   enum class Writing : uint8_t { fp32, plain, kahan, split, any, any_kahan };

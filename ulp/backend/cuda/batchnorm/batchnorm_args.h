@@ -48,16 +48,16 @@ bool choose_code(Code code, const Function& function) {
 // The same for the codes of a gradient and of a tensor saved for backward, in the pairs that
 // kernels are compiled for.
 template <typename Function>
-bool with_pair(Code grad, Code kept, const Function& function) {
+bool with_pair(Code grad, Code saved, const Function& function) {
   return choose_code<Code::bf16, Code::e5, Code::wide>(grad, [&]<Code kGrad> {
     if constexpr (kGrad == Code::bf16) {
-      return kept == Code::bf16 && function.template operator()<kGrad, Code::bf16>();
+      return saved == Code::bf16 && function.template operator()<kGrad, Code::bf16>();
     } else if constexpr (kGrad == Code::e5) {
       return choose_code<Code::e4, Code::e5, Code::wide>(
-          kept, [&]<Code kKept> { return function.template operator()<kGrad, kKept>(); });
+          saved, [&]<Code kSaved> { return function.template operator()<kGrad, kSaved>(); });
     } else {
       return choose_code<Code::e4, Code::wide>(
-          kept, [&]<Code kKept> { return function.template operator()<kGrad, kKept>(); });
+          saved, [&]<Code kSaved> { return function.template operator()<kGrad, kSaved>(); });
     }
   });
 }

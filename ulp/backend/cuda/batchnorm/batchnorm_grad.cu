@@ -7,21 +7,21 @@ namespace {
 namespace el = ulp::elementwise;
 
 // Groups whose loads are in flight at once.
-template <Code kGrad, Code kMask, Code kKept, bool kMasked>
+template <Code kGrad, Code kMask, Code kSaved, bool kMasked>
 constexpr int grad_at_once() {
-  return kWordsOf<kGrad> + kWordsOf<kKept> + (kMasked ? kWordsOf<kMask> : 0) > 6 ? 2 : 4;
+  return kWordsOf<kGrad> + kWordsOf<kSaved> + (kMasked ? kWordsOf<kMask> : 0) > 6 ? 2 : 4;
 }
 
-template <Code kGrad, Code kMask, Code kKept, Code kOut, bool kMasked>
+template <Code kGrad, Code kMask, Code kSaved, Code kOut, bool kMasked>
 __global__ void __launch_bounds__(kQuickThreads, kGradBlocks)
     run_norm_grad(const __grid_constant__ NormGradArgs a) {
   ULP_SHARED(float, tile);
-  constexpr int kAtOnce = grad_at_once<kGrad, kMask, kKept, kMasked>();
+  constexpr int kAtOnce = grad_at_once<kGrad, kMask, kSaved, kMasked>();
   const uint32_t q = blockIdx.x * a.spread.active + threadIdx.x;
   uint32_t group = threadIdx.x < a.spread.active ? q : a.spread.groups;
   Packed<kGrad> dout[kAtOnce];
   Packed<kMask> mask[kAtOnce];
-  Packed<kKept> kept[kAtOnce];
+  Packed<kSaved> saved[kAtOnce];
   const auto load = [&] {
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kQuickThreads, kGradBlocks)
       if (g >= a.spread.groups) continue;
       dout[u] = load_packed<kGrad>(a.dout, g);
       if constexpr (kMasked) mask[u] = load_packed<kMask>(a.mask, g);
-      kept[u] = load_packed<kKept>(a.x, g);
+      saved[u] = load_packed<kSaved>(a.x, g);
     }
   };
   load();
@@ -56,8 +56,8 @@ __global__ void __launch_bounds__(kQuickThreads, kGradBlocks)
       const uint32_t g = group + static_cast<uint32_t>(u) * a.spread.threads;
       if (g >= a.spread.groups) break;
       if constexpr (kMasked) keep_positive<kGrad, kMask>(dout[u], mask[u]);
-      norm_grad_group<kGrad, kMask, kKept, kOut, kMasked>(a, tile, a.channels, g, channel, dout[u], kept[u],
-                                                          value, watches, seen[0], most_masked);
+      norm_grad_group<kGrad, kMask, kSaved, kOut, kMasked>(a, tile, a.channels, g, channel, dout[u], saved[u],
+                                                           value, watches, seen[0], most_masked);
     }
     group += kAtOnce * a.spread.threads;
     load();
@@ -71,24 +71,24 @@ __global__ void __launch_bounds__(kQuickThreads, kGradBlocks)
 // Calls `function` with the codes of the gradient, the activation, the normalised input and the
 // result.
 template <bool kMasked, typename Function>
-bool with_codes(Code grad, Code mask, Code kept, Code out, const Function& function) {
-  if (grad == out && mask == kept) {
-    return with_pair(grad, kept, [&]<Code kGrad, Code kKept> {
-      return function.template operator()<kGrad, kKept, kKept, kGrad>();
+bool with_codes(Code grad, Code mask, Code saved, Code out, const Function& function) {
+  if (grad == out && mask == saved) {
+    return with_pair(grad, saved, [&]<Code kGrad, Code kSaved> {
+      return function.template operator()<kGrad, kSaved, kSaved, kGrad>();
     });
   }
   if constexpr (kMasked) {
     // A 16-bit activation over an 8-bit norm, or the other way round.
     if (grad != Code::e5 || out != Code::e5) return false;
-    if (mask == Code::e4 && kept == Code::wide)
+    if (mask == Code::e4 && saved == Code::wide)
       return function.template operator()<Code::e5, Code::e4, Code::wide, Code::e5>();
-    if (mask == Code::wide && kept == Code::e4)
+    if (mask == Code::wide && saved == Code::e4)
       return function.template operator()<Code::e5, Code::wide, Code::e4, Code::e5>();
   } else {
     // The gradient of a sum whose code differs from its addend's.
-    if (grad == Code::wide && kept == Code::e4 && out == Code::e5)
+    if (grad == Code::wide && saved == Code::e4 && out == Code::e5)
       return function.template operator()<Code::wide, Code::e4, Code::e4, Code::e5>();
-    if (grad == Code::e5 && kept == Code::wide && out == Code::wide)
+    if (grad == Code::e5 && saved == Code::wide && out == Code::wide)
       return function.template operator()<Code::e5, Code::wide, Code::wide, Code::wide>();
   }
   return false;
@@ -98,12 +98,12 @@ template <bool kMasked>
 bool launch_norm_grad(const FusedCall& call, Stream stream) {
   NormGradArgs a;
   if (!take_norm_grad<kMasked>(call, a)) return false;
-  const Code grad = code_of(call.leaf[0]), kept = code_of(call.leaf[kMasked ? 2 : 1]),
+  const Code grad = code_of(call.leaf[0]), saved = code_of(call.leaf[kMasked ? 2 : 1]),
              out = code_of(call.rounder);
   const Grid grid{a.spread.blocks(), kQuickThreads, kGradValues * sizeof(float) * a.channels};
-  return with_codes<kMasked>(grad, kMasked ? code_of(call.leaf[1]) : kept, kept, out,
-                             [&]<Code kGrad, Code kMask, Code kKept, Code kOut> {
-                               launch(run_norm_grad<kGrad, kMask, kKept, kOut, kMasked>, grid, stream, a);
+  return with_codes<kMasked>(grad, kMasked ? code_of(call.leaf[1]) : saved, saved, out,
+                             [&]<Code kGrad, Code kMask, Code kSaved, Code kOut> {
+                               launch(run_norm_grad<kGrad, kMask, kSaved, kOut, kMasked>, grid, stream, a);
                                return true;
                              });
 }

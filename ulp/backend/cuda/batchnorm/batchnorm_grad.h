@@ -26,9 +26,9 @@ struct NormGradArgs {
 // Channel values in shared memory: mean, inverse, scale, and the means of the two sums.
 inline constexpr uint32_t kGradValues = 5;
 
-// kGrad, kMask, kKept: codes of the inputs; without an activation kMask is kKept. kOut: code of the
+// kGrad, kMask, kSaved: codes of the inputs; without an activation kMask is kSaved. kOut: code of the
 // result.
-template <Code kGrad, Code kMask, Code kKept, Code kOut, bool kMasked>
+template <Code kGrad, Code kMask, Code kSaved, Code kOut, bool kMasked>
 __attribute__((noinline)) static __device__ void norm_grad_long(const NormGradArgs& a, const float* tile,
                                                                 uint32_t stride, uint32_t group,
                                                                 uint32_t channel) {
@@ -42,7 +42,7 @@ __attribute__((noinline)) static __device__ void norm_grad_long(const NormGradAr
       dout = round_long(a.masked.codec, dout, masked);
     }
     const float* at = tile + channel + i;
-    const float y = elementwise::batch_norm_grad(dout, load_long<kKept>(a.x_codec, a.x, element), at[0],
+    const float y = elementwise::batch_norm_grad(dout, load_long<kSaved>(a.x_codec, a.x, element), at[0],
                                                  at[stride], at[2 * stride], at[3 * stride], at[4 * stride]);
     store_long<kOut>(a.out, element, code_long(a.target.codec, y, made));
   }
@@ -50,23 +50,23 @@ __attribute__((noinline)) static __device__ void norm_grad_long(const NormGradAr
   report_now(made, a.target.stats);
 }
 
-// Processes a group with codes `dout`, already masked, and `kept`. The channel values are in
+// Processes a group with codes `dout`, already masked, and `saved`. The channel values are in
 // registers, and in `tile` too.
-template <Code kGrad, Code kMask, Code kKept, Code kOut, bool kMasked>
+template <Code kGrad, Code kMask, Code kSaved, Code kOut, bool kMasked>
 __device__ inline void norm_grad_group(const NormGradArgs& a, const float* tile, uint32_t stride, uint32_t g,
-                                       uint32_t channel, const Packed<kGrad>& dout, const Packed<kKept>& kept,
-                                       const float (&value)[kGradValues][8], bool watches, RangeCount& made,
-                                       uint32_t& most_masked) {
+                                       uint32_t channel, const Packed<kGrad>& dout,
+                                       const Packed<kSaved>& saved, const float (&value)[kGradValues][8],
+                                       bool watches, RangeCount& made, uint32_t& most_masked) {
   float y[8], x[8];
   unpack<kGrad>(dout, a.dout_reading, y);
-  unpack<kKept>(kept, a.x_reading, x);
+  unpack<kSaved>(saved, a.x_reading, x);
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     y[i] = value[2][i] * ((y[i] - value[3][i]) - ((x[i] - value[0][i]) * value[1][i]) * value[4][i]);
   }
   const float most = largest_of(y);
   if (!(most <= a.target.limit)) {
-    norm_grad_long<kGrad, kMask, kKept, kOut, kMasked>(a, tile, stride, g, channel);
+    norm_grad_long<kGrad, kMask, kSaved, kOut, kMasked>(a, tile, stride, g, channel);
     return;
   }
   if (watches) most_masked = most_of<kGrad, true>(most_masked, dout);

@@ -200,7 +200,7 @@ struct GridGrad {
 };
 
 // The mask has the code of the normalised input, the result that of the gradient.
-template <Code kGrad, Code kKept, bool kMasked>
+template <Code kGrad, Code kSaved, bool kMasked>
 __global__ void __launch_bounds__(kSumThreads, 1) run_grid_grad(const __grid_constant__ GridGrad a) {
   ULP_SHARED(uint8_t, memory);
   __align__(16) __shared__ float tile[kGradValues * kWide];
@@ -213,8 +213,8 @@ __global__ void __launch_bounds__(kSumThreads, 1) run_grid_grad(const __grid_con
   const auto fetch_some = [&](uint32_t begin, uint32_t end) {
     for (uint32_t k = begin; k < end && here.at(k) < here.end; ++k) {
       fetch<kGrad>(dout, here.place(k), a.sums.dout, here.at(k));
-      if constexpr (kMasked) fetch<kKept>(mask, here.place(k), a.sums.mask, here.at(k));
-      fetch<kKept>(kept, here.place(k), a.sums.x, here.at(k));
+      if constexpr (kMasked) fetch<kSaved>(mask, here.place(k), a.sums.mask, here.at(k));
+      fetch<kSaved>(kept, here.place(k), a.sums.x, here.at(k));
     }
     end_batch();
   };
@@ -237,7 +237,7 @@ __global__ void __launch_bounds__(kSumThreads, 1) run_grid_grad(const __grid_con
       float y[8], x[8];
       Packed<kGrad> one = load_packed<kGrad>(dout, here.place(k));
       if constexpr (kMasked) {
-        keep_positive<kGrad, kKept>(one, load_packed<kKept>(mask, here.place(k)));
+        keep_positive<kGrad, kSaved>(one, load_packed<kSaved>(mask, here.place(k)));
         store_packed<kGrad>(dout, here.place(k), one);
         unpack_units<kGrad>(one, a.sums.dout_reading, y);
         const uint32_t most = most_of<kGrad, true>(0, one);
@@ -249,8 +249,8 @@ __global__ void __launch_bounds__(kSumThreads, 1) run_grid_grad(const __grid_con
       } else {
         unpack_any<kGrad>(a.sums.dout_codec, a.sums.dout_reading, one, 1, y);
       }
-      unpack_any<kKept>(a.sums.x_codec, a.sums.x_reading, load_packed<kKept>(kept, here.place(k)),
-                        a.sums.drop, x);
+      unpack_any<kSaved>(a.sums.x_codec, a.sums.x_reading, load_packed<kSaved>(kept, here.place(k)),
+                         a.sums.drop, x);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         first[i] += y[i];
@@ -292,9 +292,9 @@ __global__ void __launch_bounds__(kSumThreads, 1) run_grid_grad(const __grid_con
   RangeCount seen[2];
   for (uint32_t k = 0; here.at(k) < here.end; ++k) {
     uint32_t unwatched = 0;  // unused: the sums have counted the masked gradients
-    norm_grad_group<kGrad, kKept, kKept, kGrad, kMasked>(
+    norm_grad_group<kGrad, kSaved, kSaved, kGrad, kMasked>(
         a.grad, tile, wide, here.at(k), channel, load_packed<kGrad>(dout, here.place(k)),
-        load_packed<kKept>(kept, here.place(k)), value, false, seen[0], unwatched);
+        load_packed<kSaved>(kept, here.place(k)), value, false, seen[0], unwatched);
   }
   if constexpr (kMasked) {
     // The order of codes is the order of their values.
@@ -394,9 +394,9 @@ bool launch_grad(const FusedCall& first, const FusedCall& second, bool only_asks
   const size_t each = size_t{a.depth} * kSumThreads, room = kMasked ? each * bytes_of(kept) : 0;
   a.room = static_cast<uint32_t>(room > kScratch ? room : kScratch);
   const size_t shared = a.room + each * (bytes_of(grad) + bytes_of(kept));
-  const auto run = [&]<Code kGrad, Code kKept> {
-    return grad == kGrad && kept == kKept &&
-           start<run_grid_grad<kGrad, kKept, kMasked>>(grid_of(a.sums.spread, shared), a, only_asks, stream);
+  const auto run = [&]<Code kGrad, Code kSaved> {
+    return grad == kGrad && kept == kSaved &&
+           start<run_grid_grad<kGrad, kSaved, kMasked>>(grid_of(a.sums.spread, shared), a, only_asks, stream);
   };
   return run.template operator()<Code::bf16, Code::bf16>() || run.template operator()<Code::e5, Code::e4>() ||
          run.template operator()<Code::wide, Code::wide>();

@@ -91,11 +91,11 @@ __global__ void __launch_bounds__(kSumThreads, 2) run_stats(const __grid_constan
   if (is_last(a)) write_sums<true>(a, shared, pivots);
 }
 
-// Without an activation kMask is kKept.
-template <Code kGrad, Code kMask, Code kKept, bool kMasked>
+// Without an activation kMask is kSaved.
+template <Code kGrad, Code kMask, Code kSaved, bool kMasked>
 __global__ void __launch_bounds__(kSumThreads, 2) run_sums(const __grid_constant__ SumArgs a) {
   __align__(16) __shared__ float shared[kSums * kSumThreads];
-  constexpr int kAtOnce = sums_at_once<kGrad, kMask, kKept, kMasked>();
+  constexpr int kAtOnce = sums_at_once<kGrad, kMask, kSaved, kMasked>();
   const SliceSpread& spread = a.spread;
   const uint32_t row = spread.by_slices(blockIdx.x), slice = blockIdx.x - row * spread.slices;
   const uint32_t slot = spread.by_width(threadIdx.x), side = threadIdx.x - slot * spread.width;
@@ -104,14 +104,14 @@ __global__ void __launch_bounds__(kSumThreads, 2) run_sums(const __grid_constant
   if (slot >= spread.slots) group = end;
   Packed<kGrad> dout[kAtOnce] = {};
   Packed<kMask> mask[kAtOnce] = {};
-  Packed<kKept> kept[kAtOnce] = {};
+  Packed<kSaved> saved[kAtOnce] = {};
   const auto load = [&] {
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
       const uint32_t g = nearest(group + static_cast<uint32_t>(u) * step, end);
       dout[u] = load_packed<kGrad>(a.dout, g);
       if constexpr (kMasked) mask[u] = load_packed<kMask>(a.mask, g);
-      kept[u] = load_packed<kKept>(a.x, g);
+      saved[u] = load_packed<kSaved>(a.x, g);
     }
   };
   if (group < end) load();
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(kSumThreads, 2) run_sums(const __grid_constant
       } else {
         unpack_any<kGrad>(a.dout_codec, a.dout_reading, dout[u], 1, y);
       }
-      unpack_any<kKept>(a.x_codec, a.x_reading, kept[u], a.drop, x);
+      unpack_any<kSaved>(a.x_codec, a.x_reading, saved[u], a.drop, x);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         first[i] += y[i];
@@ -168,23 +168,24 @@ template <bool kMasked>
 bool launch_sums(const FusedCall& call, Stream stream) {
   SumArgs a{};
   if (!take_norm_sums<kMasked>(call, a)) return false;
-  const Code grad = code_of(call.leaf[0]), kept = code_of(call.leaf[kMasked ? 2 : 1]),
-             above = kMasked ? code_of(call.leaf[1]) : kept;
+  const Code grad = code_of(call.leaf[0]), saved = code_of(call.leaf[kMasked ? 2 : 1]),
+             above = kMasked ? code_of(call.leaf[1]) : saved;
   const Grid grid{a.spread.rows * a.spread.slices, kSumThreads};
-  const auto run = [&]<Code kGrad, Code kMask, Code kKept> {
-    launch(run_sums<kGrad, kMask, kKept, kMasked>, grid, stream, a);
+  const auto run = [&]<Code kGrad, Code kMask, Code kSaved> {
+    launch(run_sums<kGrad, kMask, kSaved, kMasked>, grid, stream, a);
     return true;
   };
-  if (above == kept) {
-    return with_pair(grad, kept,
-                     [&]<Code kGrad, Code kKept> { return run.template operator()<kGrad, kKept, kKept>(); });
+  if (above == saved) {
+    return with_pair(grad, saved, [&]<Code kGrad, Code kSaved> {
+      return run.template operator()<kGrad, kSaved, kSaved>();
+    });
   }
   if constexpr (kMasked) {
     // A 16-bit activation over an 8-bit norm, or the other way round.
     return choose_code<Code::e5, Code::wide>(grad, [&]<Code kGrad> {
-      if (above == Code::e4 && kept == Code::wide)
+      if (above == Code::e4 && saved == Code::wide)
         return run.template operator()<kGrad, Code::e4, Code::wide>();
-      return above == Code::wide && kept == Code::e4 &&
+      return above == Code::wide && saved == Code::e4 &&
              run.template operator()<kGrad, Code::wide, Code::e4>();
     });
   }

@@ -195,9 +195,9 @@ __device__ inline void round_masked(const SumArgs& a, const Packed<kCode>& packe
 }
 
 // Groups whose loads are in flight at once.
-template <Code kGrad, Code kMask, Code kKept, bool kMasked>
+template <Code kGrad, Code kMask, Code kSaved, bool kMasked>
 constexpr int sums_at_once() {
-  return kWordsOf<kGrad> + kWordsOf<kKept> + (kMasked ? kWordsOf<kMask> : 0) > (kMasked ? 6 : 8) ? 1 : 2;
+  return kWordsOf<kGrad> + kWordsOf<kSaved> + (kMasked ? kWordsOf<kMask> : 0) > (kMasked ? 6 : 8) ? 1 : 2;
 }
 
 // Pivots: a value near each of the slice's channels, computed by the block's first threads, so that

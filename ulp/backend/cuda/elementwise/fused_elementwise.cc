@@ -137,11 +137,11 @@ class FusedTask : public Task {
       const WriteView& view = output.result.form();
       // Results that a kernel cannot write by groups, or computes channel by channel, are computed
       // in fp32 and encoded as a whole.
-      output.staged = reduces(root) ? !view.stored.fp32 : !output.result.in_groups();
-      if (output.staged) output.space = book_.book(output.result.elements());
+      output.buffered = reduces(root) ? !view.stored.fp32 : !output.result.in_groups();
+      if (output.buffered) output.space = book_.book(output.result.elements());
       if (!reduces(root)) {
         call_.rounder =
-            make_rounder(view.stored.fp32 || output.staged, view.stored.codec, view.mode, view.number);
+            make_rounder(view.stored.fp32 || output.buffered, view.stored.codec, view.mode, view.number);
         call_.rounder.exact = chooses_numbers(problem, root);
       }
     }
@@ -156,7 +156,7 @@ class FusedTask : public Task {
   void run(const RunContext& context) override {
     launch_(call_for(context), context.stream);
     for (const Output& output : results_) {
-      if (!output.staged) continue;
+      if (!output.buffered) continue;
       encode(output.result.view(context), context.state, Rows::all(output.result.elements()),
              floats(context, output.space), context.workspace + convert_, context.stream);
     }
@@ -168,7 +168,8 @@ class FusedTask : public Task {
     const auto decoded = [](const Input& input) { return input.decoded; };
     return std::none_of(leaf_.begin(), leaf_.end(), decoded) &&
            std::none_of(channel_.begin(), channel_.end(), decoded) &&
-           std::none_of(results_.begin(), results_.end(), [](const Output& output) { return output.staged; });
+           std::none_of(results_.begin(), results_.end(),
+                        [](const Output& output) { return output.buffered; });
   }
   // For a plain task: the call without addresses. Placeholders for addresses tell tensors apart.
   FusedCall form() const {
@@ -205,8 +206,8 @@ class FusedTask : public Task {
     }
     for (size_t i = 0; i < results_.size(); ++i) {
       const Output& output = results_[i];
-      call.out[i] = output.staged ? fp32_target(floats(context, output.space), output.result.elements())
-                                  : output.result.view(context);
+      call.out[i] = output.buffered ? fp32_target(floats(context, output.space), output.result.elements())
+                                    : output.result.view(context);
     }
     call.partial = floats(context, partial_);
     return call;
@@ -217,7 +218,7 @@ class FusedTask : public Task {
     TensorId id;
     Result result;
     size_t space;
-    bool staged;
+    bool buffered;
   };
 
   void add_leaf(const Problem& problem, TensorId id) {

@@ -393,7 +393,7 @@ constexpr int groups_at_once() {
 
 // The leaves' codes of the groups that a thread processes next (prefetch).
 template <typename Expression, int kWidth>
-struct Ahead {
+struct Prefetched {
   static constexpr int kAtOnce = groups_at_once<Expression, kWidth>();
   static constexpr int kLeaves = Expression::kLeaves > 0 ? Expression::kLeaves : 1;
   Raw<kWidth> raw[kAtOnce][kLeaves];

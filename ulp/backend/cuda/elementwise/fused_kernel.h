@@ -31,24 +31,24 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
   RangeCount seen;
   const uint64_t q = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x;
   uint64_t group = q < a.threads ? q : a.groups;
-  Ahead<Expression, kWidth> ahead;
-  ahead.load(a, group);
+  Prefetched<Expression, kWidth> prefetched;
+  prefetched.load(a, group);
   prepare(expression, a, tile, q);
   while (group < a.groups) {
 #pragma unroll
-    for (int u = 0; u < ahead.kAtOnce; ++u) {
+    for (int u = 0; u < prefetched.kAtOnce; ++u) {
       const uint64_t g = group + static_cast<uint64_t>(u) * a.threads;
       if (g >= a.groups) break;
       float x[8];
-      expression.template eval<kWidth, 0, 0>(a, ahead.raw[u], place(a, g), x);
+      expression.template eval<kWidth, 0, 0>(a, prefetched.raw[u], place(a, g), x);
       if constexpr (kWidth == kAny) {
         store_any(a.out, *a.state, g, x, seen);
       } else {
         store_quick<Expression::kSettles>(a.out, a.rounder, g, x, seen);
       }
     }
-    group += static_cast<uint64_t>(ahead.kAtOnce) * a.threads;
-    ahead.load(a, group);
+    group += static_cast<uint64_t>(prefetched.kAtOnce) * a.threads;
+    prefetched.load(a, group);
   }
   expression.template report_inside<0>(a);
   if (!a.out.stored.fp32) report(seen, a.out.stats);

@@ -246,18 +246,18 @@ __global__ void __launch_bounds__(kReductionThreads, kBlocksAtOnce)
   const uint64_t q = uint64_t{blockIdx.x} * a.active + threadIdx.x;
   const bool works = threadIdx.x < a.active && q < a.threads;
   uint64_t group = works ? q : a.groups;
-  Ahead<Root, kWidth> ahead;
-  ahead.load(a, group);
+  Prefetched<Root, kWidth> prefetched;
+  prefetched.load(a, group);
   prepare(root, a, shared, works ? q : a.threads);
   while (group < a.groups) {
 #pragma unroll
-    for (int u = 0; u < ahead.kAtOnce; ++u) {
+    for (int u = 0; u < prefetched.kAtOnce; ++u) {
       const uint64_t g = group + static_cast<uint64_t>(u) * a.threads;
       if (g >= a.groups) break;
-      root.template add<kWidth>(a, ahead.raw[u], place(a, g), g == q);
+      root.template add<kWidth>(a, prefetched.raw[u], place(a, g), g == q);
     }
-    group += static_cast<uint64_t>(ahead.kAtOnce) * a.threads;
-    ahead.load(a, group);
+    group += static_cast<uint64_t>(prefetched.kAtOnce) * a.threads;
+    prefetched.load(a, group);
   }
   float counts[8] = {};
   if constexpr (Root::kMoments) {

@@ -29,8 +29,8 @@ struct Described {
   std::vector<IgemmPart> parts;
   std::vector<IgemmTiling> tilings;
   // For fp16 products: what recomputes marked tiles, and the power of two by which products differ.
-  Feed again = Feed::tf32_from_16;
-  std::vector<IgemmTiling> tilings_again;
+  Feed recompute_feed = Feed::tf32_from_16;
+  std::vector<IgemmTiling> recompute_tilings;
   std::vector<uint32_t> mark_shifts;
   int power = 0;
 };
@@ -92,8 +92,8 @@ std::optional<int> fp16_power(const FloatFormat& weight) {
 // Chooses fp16 instead of tf32 if fp16's mantissa is long enough and the work is large enough.
 void prefer_fp16(const Problem& problem, const Operand& x, const FloatFormat& weight, Described& made) {
   // The window follows the range that the images' writer reports.
-  const TensorId root = problem.plan.base_of(problem.graph().bytes_of(x.id()));
-  const NodeId producer = problem.tensor(root).producer;
+  const TensorId base = problem.plan.base_of(problem.graph().bytes_of(x.id()));
+  const NodeId producer = problem.tensor(base).producer;
   if (!producer || !problem.graph()[producer].op->reports_range()) return;
   const double operations = 2.0 * static_cast<double>(made.conv.multiply_adds());
   const Fp16Source format = fp16_source(x.form().stored.codec);
@@ -111,24 +111,25 @@ void prefer_fp16(const Problem& problem, const Operand& x, const FloatFormat& we
   const int power = format.bias - 15 + *weight_power,
             most = narrow || format.top <= 30 ? 0 : static_cast<int>(format.top) - 30;
   if (-power - 48 < -126 || most - power + 60 > 127) return;
-  std::vector<IgemmTiling> tilings, again;
+  std::vector<IgemmTiling> tilings, recompute_tilings;
   std::vector<uint32_t> shifts;
   const Feed feed = narrow ? Feed::fp16_from_8 : Feed::fp16_from_16;
   for (const IgemmPart& part : made.parts) {
     const std::optional<IgemmTiling> tiling = choose_tiling(part.shape, feed, igemm_processors());
     if (!tiling) return;
-    const std::optional<Again> for_marked = choose_again(part.shape, made.feed, igemm_processors(), *tiling);
-    if (!for_marked) return;
+    const std::optional<Recompute> recompute =
+        choose_recompute(part.shape, made.feed, igemm_processors(), *tiling);
+    if (!recompute) return;
     tilings.push_back(*tiling);
-    again.push_back(for_marked->tiling);
-    shifts.push_back(for_marked->mark_shift);
+    recompute_tilings.push_back(recompute->tiling);
+    shifts.push_back(recompute->mark_shift);
   }
-  made.again = made.feed;
+  made.recompute_feed = made.feed;
   made.feed = feed;
   made.factor = power_of_two(*weight_power - 112);
   made.power = power;
   made.tilings = std::move(tilings);
-  made.tilings_again = std::move(again);
+  made.recompute_tilings = std::move(recompute_tilings);
   made.mark_shifts = std::move(shifts);
 }
 
@@ -198,7 +199,7 @@ class IgemmTask : public Task {
  public:
   IgemmTask(const Problem& problem, const Described& made)
       : feed_(made.feed),
-        again_(made.again),
+        recompute_feed_(made.recompute_feed),
         x_(problem, problem.root().in[0]),
         weight_(problem, problem.root().in[1]),
         result_(problem, problem.root(), problem.root().out[0]) {
@@ -209,12 +210,13 @@ class IgemmTask : public Task {
     gathered_ = made.gathered;
     weights_.transposed = made.gradient;
     Workspace book;
-    weights_again_ = weights_;
+    recompute_weights_ = weights_;
     fill(made, feed_, made.tilings, weights_, calls_, book);
     weights_.factor = made.factor;
     if (feeds_fp16(feed_)) {
-      fill(made, again_, made.tilings_again, weights_again_, calls_again_, book);
-      for (size_t i = 0; i < calls_again_.size(); ++i) calls_again_[i].call.mark_shift = made.mark_shifts[i];
+      fill(made, recompute_feed_, made.recompute_tilings, recompute_weights_, recompute_calls_, book);
+      for (size_t i = 0; i < recompute_calls_.size(); ++i)
+        recompute_calls_[i].call.mark_shift = made.mark_shifts[i];
       outside_words_ = weight_blocks(weights_);
       outside_ = book.book(outside_words_);
       marked_ = book.book(1);
@@ -276,11 +278,11 @@ class IgemmTask : public Task {
     start(context, feed_, weights, calls_, in);
     if (!feeds_fp16(feed_)) return;
     // The first pass has already reported the weights' rounding.
-    IgemmWeights again = weights_again_;
-    again.view = weights.view;
-    again.view.stats = nullptr;
-    again.state = context.state;
-    start(context, again_, again, calls_again_, in);
+    IgemmWeights recompute = recompute_weights_;
+    recompute.view = weights.view;
+    recompute.view.stats = nullptr;
+    recompute.state = context.state;
+    start(context, recompute_feed_, recompute, recompute_calls_, in);
   }
 
   std::string note() const override { return note_; }
@@ -360,15 +362,15 @@ class IgemmTask : public Task {
     }
   }
 
-  Feed feed_, again_;
+  Feed feed_, recompute_feed_;
   Operand x_, weight_;
   Result result_;
-  IgemmWeights weights_, weights_again_;  // without addresses
+  IgemmWeights weights_, recompute_weights_;  // without addresses
   std::optional<Gathered> gathered_;
   // Offsets of the im2col rows and of the weight, padded alike.
   size_t codes_ = 0, padded_ = 0, convert_ = 0;
-  std::vector<Launch> calls_, calls_again_;  // again: for marked tiles
-  TensorId root_;                            // the tensor whose largest value the window follows
+  std::vector<Launch> calls_, recompute_calls_;  // recompute: of marked tiles
+  TensorId root_;                                // the tensor whose largest value the window follows
   size_t outside_ = 0, marked_ = 0;
   uint32_t outside_words_ = 0;
   std::vector<size_t> marks_;

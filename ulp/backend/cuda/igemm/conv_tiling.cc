@@ -326,14 +326,14 @@ std::optional<IgemmTiling> choose_tiling(const IgemmShape& shape, Feed feed, uin
   return best;
 }
 
-std::optional<Again> choose_again(const IgemmShape& shape, Feed feed, uint32_t processors,
-                                  const IgemmTiling& marked) {
-  Again again;
-  again.tiling.rows = 128;
-  again.tiling.columns = marked.columns;
-  if (!make_tiling(shape, feed, processors, again.tiling)) return std::nullopt;
-  again.mark_shift = marked.rows == 256 ? 1 : 0;
-  return again;
+std::optional<Recompute> choose_recompute(const IgemmShape& shape, Feed feed, uint32_t processors,
+                                          const IgemmTiling& marked) {
+  Recompute recompute;
+  recompute.tiling.rows = 128;
+  recompute.tiling.columns = marked.columns;
+  if (!make_tiling(shape, feed, processors, recompute.tiling)) return std::nullopt;
+  recompute.mark_shift = marked.rows == 256 ? 1 : 0;
+  return recompute;
 }
 
 Fp16Source fp16_source(const QuickCodec& codec) {

@@ -57,12 +57,12 @@ std::vector<IgemmTiling> choose_tilings(std::span<const IgemmPart> parts, Feed f
 Fp16Source fp16_source(const QuickCodec& codec);
 // How marked tiles are recomputed: with the same columns, and with few rows so that a few tiles do
 // not take long. The tiling itself has no marks. None if a tile does not fit.
-struct Again {
+struct Recompute {
   IgemmTiling tiling;
   uint32_t mark_shift = 0;
 };
-std::optional<Again> choose_again(const IgemmShape& shape, Feed feed, uint32_t processors,
-                                  const IgemmTiling& marked);
+std::optional<Recompute> choose_recompute(const IgemmShape& shape, Feed feed, uint32_t processors,
+                                          const IgemmTiling& marked);
 
 // Sets the one part and the fields after `rounder` from the call's shape and the format of the
 // codes. Does not set what only fp16 needs, nor the addresses of weights.

@@ -30,7 +30,7 @@ LibraryProduct declined(std::string why_not) {
 
 // ---- matrix products ----
 
-// A stored matrix, or one for each unit.
+// A stored matrix, or one for each item.
 struct Factor {
   TensorId id;
   int64_t rows, columns;
@@ -49,12 +49,12 @@ struct Factor {
   }
 };
 
-// Products by cuBLASLt: `shape` says what is multiplied for a number of units.
+// Products by cuBLASLt: `shape` says what is multiplied for a number of items.
 template <typename ShapeOf>
-LibraryProduct by_matmul(const UnitChoice& unit, int64_t units, const Matrix& a, const Matrix& b,
+LibraryProduct by_matmul(const UnitChoice& unit, int64_t items, const Matrix& a, const Matrix& b,
                          const Matrix& out, const ShapeOf& shape) {
   LibraryProduct product;
-  product.units = units;
+  product.items = items;
   product.unit = unit;
   product.a = a;
   product.b = b;
@@ -65,9 +65,9 @@ LibraryProduct by_matmul(const UnitChoice& unit, int64_t units, const Matrix& a,
   return product;
 }
 
-// (units * a.rows, k) times a whole matrix, (n,k) transposed or (k,n). Columns where both are zero
+// (items * a.rows, k) times a whole matrix, (n,k) transposed or (k,n). Columns where both are zero
 // padding are multiplied too.
-LibraryProduct by_rows(const UnitChoice& unit, int64_t units, const Factor& a, const Factor& b,
+LibraryProduct by_rows(const UnitChoice& unit, int64_t items, const Factor& a, const Factor& b,
                        bool transpose_b, TensorId out) {
   const int64_t lda = a.width(unit.unit), ldb = b.width(unit.unit);
   const int64_t n = transpose_b ? b.rows : ldb, ldc = transpose_b ? round_up(n, 4) : ldb;
@@ -76,7 +76,7 @@ LibraryProduct by_rows(const UnitChoice& unit, int64_t units, const Factor& a, c
                     .rows = number(a.rows),
                     .channels = number(transpose_b ? b.rows : b.columns),
                     .padded = number(ldc)};
-  return by_matmul(unit, units, a.matrix(unit.unit, false), b.matrix(unit.unit, true), made,
+  return by_matmul(unit, items, a.matrix(unit.unit, false), b.matrix(unit.unit, true), made,
                    [=, rows = a.rows](int64_t count) {
                      MatmulShape shape = matmul_shape(count * rows, n, k, false, transpose_b);
                      shape.lda = lda;
@@ -86,8 +86,8 @@ LibraryProduct by_rows(const UnitChoice& unit, int64_t units, const Factor& a, c
                    });
 }
 
-// The transpose of (units * rows, m) times (units * rows, n), summed over the units.
-LibraryProduct by_sums(const UnitChoice& unit, int64_t units, const Factor& a, const Factor& b,
+// The transpose of (items * rows, m) times (items * rows, n), summed over the items.
+LibraryProduct by_sums(const UnitChoice& unit, int64_t items, const Factor& a, const Factor& b,
                        TensorId out) {
   const int64_t m = a.width(unit.unit), n = b.width(unit.unit);
   const Matrix made{.id = out,
@@ -97,12 +97,12 @@ LibraryProduct by_sums(const UnitChoice& unit, int64_t units, const Factor& a, c
                     .padded = number(n),
                     .more = number(m - a.columns)};
   return by_matmul(
-      unit, units, a.matrix(unit.unit, false), b.matrix(unit.unit, false), made,
+      unit, items, a.matrix(unit.unit, false), b.matrix(unit.unit, false), made,
       [=, rows = a.rows](int64_t count) { return matmul_shape(m, n, count * rows, true, false); });
 }
 
-// One matrix product per unit.
-LibraryProduct by_matrices(const UnitChoice& unit, int64_t units, const Factor& a, const Factor& b,
+// One matrix product per item.
+LibraryProduct by_matrices(const UnitChoice& unit, int64_t items, const Factor& a, const Factor& b,
                            bool transpose_a, bool transpose_b, TensorId out) {
   const int64_t lda = a.width(unit.unit), ldb = b.width(unit.unit);
   const int64_t m = transpose_a ? a.columns : a.rows, n = transpose_b ? b.rows : ldb;
@@ -112,7 +112,7 @@ LibraryProduct by_matrices(const UnitChoice& unit, int64_t units, const Factor& 
                     .rows = number(m),
                     .channels = number(transpose_b ? b.rows : b.columns),
                     .padded = number(ldc)};
-  return by_matmul(unit, units, a.matrix(unit.unit, false), b.matrix(unit.unit, false), made,
+  return by_matmul(unit, items, a.matrix(unit.unit, false), b.matrix(unit.unit, false), made,
                    [=, stride_a = a.rows * lda, stride_b = b.rows * ldb](int64_t count) {
                      MatmulShape shape = matmul_shape(m, n, k, transpose_a, transpose_b, count);
                      shape.lda = lda;
@@ -241,7 +241,7 @@ LibraryProduct convolve(const Problem& problem, const UnitChoice& unit) {
                       .padded = number(padded_c / conv.groups),
                       .more = number((padded_k - k) * conv.taps())};
   LibraryProduct product;
-  product.units = conv.n;
+  product.items = conv.n;
   product.unit = unit;
   product.a = grad_input ? out : x;
   product.b = kind == ConvKind::grad_weight ? out : weight;

@@ -48,12 +48,12 @@ class Input {
     once_ = matrix.whole || !operand_.in_groups();
   }
 
-  // Bytes per unit of a slice.
-  size_t unit_bytes() const { return in_place_ || once_ ? 0 : matrix_.rows * matrix_.padded * size_; }
+  // Bytes per item of a slice.
+  size_t item_bytes() const { return in_place_ || once_ ? 0 : matrix_.rows * matrix_.padded * size_; }
 
-  void book(Workspace& space, int64_t units, int64_t step) {
+  void book(Workspace& space, int64_t items, int64_t step) {
     if (in_place_) return;
-    const auto copies = static_cast<uint64_t>(matrix_.whole ? 1 : once_ ? units : step);
+    const auto copies = static_cast<uint64_t>(matrix_.whole ? 1 : once_ ? items : step);
     at_ = space.book(copies * (matrix_.rows + matrix_.more) * matrix_.padded, size_);
     // An operand that is rounded as a whole is padded afterwards.
     if (!operand_.in_groups() && matrix_.channels != matrix_.padded)
@@ -61,9 +61,9 @@ class Input {
   }
 
   // Work done once, before the slices.
-  void begin(const RunContext& context, int64_t units, void* convert_space) const {
+  void begin(const RunContext& context, int64_t items, void* convert_space) const {
     if (in_place_ || !once_) return;
-    const uint64_t rows = matrix_.rows * static_cast<uint64_t>(matrix_.whole ? 1 : units);
+    const uint64_t rows = matrix_.rows * static_cast<uint64_t>(matrix_.whole ? 1 : items);
     uint8_t* out = context.workspace + at_;
     if (operand_.in_groups() || matrix_.channels == matrix_.padded) {
       load(context, 0, rows, out, convert_space);
@@ -77,18 +77,18 @@ class Input {
       clear_bytes(out + rows * matrix_.padded * size_, matrix_.more * matrix_.padded * size_, context.stream);
   }
 
-  // The operand of units from `first` on.
-  const void* slice(const RunContext& context, int64_t first, int64_t units, void* convert_space) const {
+  // The operand of items from `first` on.
+  const void* slice(const RunContext& context, int64_t first, int64_t items, void* convert_space) const {
     const uint64_t skipped = matrix_.whole ? 0 : static_cast<uint64_t>(first) * matrix_.rows;
     if (in_place_) return context.bytes(matrix_.id) + skipped * matrix_.channels * size_;
     uint8_t* out = context.workspace + at_;
     if (once_) return out + skipped * matrix_.padded * size_;
     if (matrix_.window) {
       gather_windows(operand_.view(context).stored, *matrix_.window, static_cast<uint64_t>(first),
-                     static_cast<uint64_t>(units), static_cast<uint32_t>(matrix_.padded), target_, out,
+                     static_cast<uint64_t>(items), static_cast<uint32_t>(matrix_.padded), target_, out,
                      context.stream);
     } else {
-      load(context, skipped, static_cast<uint64_t>(units) * matrix_.rows, out, convert_space);
+      load(context, skipped, static_cast<uint64_t>(items) * matrix_.rows, out, convert_space);
     }
     return out;
   }
@@ -146,14 +146,14 @@ class Output {
 
   Written written() const { return written_; }
 
-  size_t unit_bytes() const { return sliced_ ? matrix_.rows * matrix_.padded * sizeof(float) : 0; }
+  size_t item_bytes() const { return sliced_ ? matrix_.rows * matrix_.padded * sizeof(float) : 0; }
 
-  void book(Workspace& space, int64_t units, int64_t step) {
+  void book(Workspace& space, int64_t items, int64_t step) {
     if (collects_) all_ = space.book(result_.elements());
     if (sliced_) at_ = space.book(static_cast<uint64_t>(step) * matrix_.rows * matrix_.padded);
     if (!matrix_.whole) return;
     if (!in_place_) at_ = space.book(array());
-    if (step < units) part_ = space.book(array());
+    if (step < items) part_ = space.book(array());
   }
 
   // What another storage of a summed result would need in addition. It counts when slices are
@@ -174,7 +174,7 @@ class Output {
   }
 
   // Processes a finished slice.
-  void take(const RunContext& context, int64_t first, int64_t units, const void* made,
+  void take(const RunContext& context, int64_t first, int64_t items, const void* made,
             void* convert_space) const {
     const auto* slice = static_cast<const float*>(made);
     if (matrix_.whole) {
@@ -182,7 +182,7 @@ class Output {
       return;
     }
     if (!sliced_) return;
-    const Rows rows{static_cast<uint64_t>(first) * matrix_.rows, static_cast<uint64_t>(units) * matrix_.rows,
+    const Rows rows{static_cast<uint64_t>(first) * matrix_.rows, static_cast<uint64_t>(items) * matrix_.rows,
                     matrix_.channels, matrix_.padded};
     if (collects_) {
       copy_rows(floats(context, all_) + rows.first * rows.channels, rows.channels, slice, rows.padded,
@@ -249,7 +249,7 @@ class LibraryTask : public Task {
       out_ = Output(problem, product_.out, Written::half);
       cut(problem.plan.options.workspace);
       // Partial sums are added in fp32.
-      if (why_not_.empty() && (!product_.out.whole || step_ == product_.units)) return;
+      if (why_not_.empty() && (!product_.out.whole || step_ == product_.items)) return;
     }
     out_ = Output(problem, product_.out, Written::fp32);
     cut(problem.plan.options.workspace);
@@ -270,13 +270,13 @@ class LibraryTask : public Task {
 
   void run(const RunContext& context) override {
     void* space = context.workspace + convert_;
-    a_.begin(context, product_.units, space);
-    b_.begin(context, product_.units, space);
+    a_.begin(context, product_.items, space);
+    b_.begin(context, product_.items, space);
     if (product_.bias) bias_.begin(context, 1, space);
     const auto library = (reinterpret_cast<uintptr_t>(context.workspace) + library_ + kAlignment - 1) /
                          kAlignment * kAlignment;
-    for (int64_t first = 0; first < product_.units; first += step_) {
-      const int64_t n = std::min(step_, product_.units - first);
+    for (int64_t first = 0; first < product_.items; first += step_) {
+      const int64_t n = std::min(step_, product_.items - first);
       const void* a = a_.slice(context, first, n, space);
       const void* b = b_.slice(context, first, n, space);
       void* slice = out_.slice(context, first);
@@ -306,20 +306,20 @@ class LibraryTask : public Task {
     }
   }
 
-  // Lays out the workspace for slices of `step` units and a library that needs `library` bytes.
+  // Lays out the workspace for slices of `step` items and a library that needs `library` bytes.
   size_t place(int64_t step, size_t library) {
     Workspace space;
     convert_ = space.book(1, kConvertSpace);
-    a_.book(space, product_.units, step);
-    b_.book(space, product_.units, step);
+    a_.book(space, product_.items, step);
+    b_.book(space, product_.items, step);
     if (product_.bias) bias_.book(space, 1, 1);
-    out_.book(space, product_.units, step);
+    out_.book(space, product_.items, step);
     library_ = space.book(library > 0 ? library + kAlignment : 0, 1);
     return space.bytes();
   }
 
   bool find(int64_t step, size_t limit) {
-    const int64_t rest = product_.units % step;
+    const int64_t rest = product_.items % step;
     main_ = product_.find(step, out_.written(), limit, &why_not_);
     tail_ = main_ && rest != 0 ? product_.find(rest, out_.written(), limit, &why_not_) : LibraryPlan{};
     return main_ && (rest == 0 || tail_);
@@ -335,31 +335,31 @@ class LibraryTask : public Task {
 
   // The minimum number of slices, for a library that needs `library` bytes.
   int64_t slices_for(const BatchSlices& batch, size_t limit, size_t library) {
-    if (place(product_.units, library) + out_.reserve() <= limit) return 1;
-    const size_t all = place(kLeast, library) + out_.reserve(), slice = kLeast * batch.unit_bytes;
+    if (place(product_.items, library) + out_.reserve() <= limit) return 1;
+    const size_t all = place(kLeast, library) + out_.reserve(), slice = kLeast * batch.item_bytes;
     const size_t beside = all - std::min(all, slice);
     return std::min(batch.slices_within(limit > beside ? limit - beside : 0),
-                    std::max<int64_t>(product_.units / kLeast, 1));
+                    std::max<int64_t>(product_.items / kLeast, 1));
   }
 
   // As few slices as fit; if none fit, the smallest. Equal slices need one plan instead of two;
   // that is worth smaller slices, but not smaller than half.
   void cut(size_t limit) {
     why_not_.clear();
-    const BatchSlices batch{product_.units, kLeast, a_.unit_bytes() + b_.unit_bytes() + out_.unit_bytes()};
+    const BatchSlices batch{product_.items, kLeast, a_.item_bytes() + b_.item_bytes() + out_.item_bytes()};
     // Without tensor cores, engines that need no workspace are very slow.
     const size_t library_limit = std::max(kEnough, product_.unit.unit == Unit::fp32 ? limit : limit / 4);
     size_t library = 0;
     for (int64_t slices = 1;;) {
       slices = std::max(slices, slices_for(batch, limit, library));
-      step_ = batch.even_step(slices);
+      step_ = batch.even_slice(slices);
       if (too_large(step_)) {
         why_not_ = "more elements than the library counts";
       } else if (find(step_, library_limit)) {
         why_not_.clear();
         library = std::max(main_.workspace(), tail_ ? tail_.workspace() : 0);
         workspace_ = place(step_, library);
-        if (workspace_ + out_.reserve() <= limit || step_ <= kLeast || batch.unit_bytes == 0) return;
+        if (workspace_ + out_.reserve() <= limit || step_ <= kLeast || batch.item_bytes == 0) return;
       } else {
         return;
       }

@@ -27,7 +27,7 @@ struct Matrix {
   TensorId id = {};
   // The same for all slices: a weight, or a result that is summed.
   bool whole = false;
-  uint64_t rows = 1;      // of one unit of the batch; of a whole matrix all
+  uint64_t rows = 1;      // of one item of the batch; of a whole matrix all
   uint64_t channels = 1;  // of a row
   uint64_t padded = 1;    // elements of a row in the array; a multiple of 4
   // Rows of zeros after the last; of a result, rows that are ignored.
@@ -35,7 +35,7 @@ struct Matrix {
   std::optional<ConvExtents32> window = {};  // im2col: rows are gathered from images
 };
 
-// What a library runs for a number of units.
+// What a library runs for a number of items.
 struct LibraryPlan {
   std::shared_ptr<ConvPlan> conv;
   std::shared_ptr<MatmulPlan> matmul;
@@ -48,12 +48,12 @@ struct LibraryPlan {
 
 struct LibraryProduct {
   std::string why_not;  // not for the library; the other fields are then undefined
-  int64_t units = 1;    // images, rows or matrices that can be processed separately
+  int64_t items = 1;    // images, rows or matrices that can be processed separately
   UnitChoice unit = {};
   Matrix a, b, out;
   TensorId bias = {};  // none if unset
   // None, with the reason, if the library has no plan.
-  std::function<LibraryPlan(int64_t units, Written written, size_t workspace_limit, std::string* why_not)>
+  std::function<LibraryPlan(int64_t items, Written written, size_t workspace_limit, std::string* why_not)>
       find;
 };
 

@@ -41,6 +41,22 @@ __global__ void image_groups(const __grid_constant__ ImageBatchCall call,
   report(seen, out.stats);
 }
 
+__global__ void byte_groups(const uint8_t* bytes, const __grid_constant__ Normalise normalise,
+                            const __grid_constant__ WriteView out, const StepState* state) {
+  RangeCount seen;
+  for (uint64_t g = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; g < groups_of(out.stored.elements);
+       g += uint64_t{gridDim.x} * blockDim.x) {
+    float made[8] = {};
+    const uint32_t count = count_in(out.stored, g);
+#pragma unroll
+    for (uint32_t i = 0; i < kGroup; ++i) {
+      if (i < count) made[i] = normalised(bytes[g * kGroup + i], normalise);
+    }
+    store(out, *state, g, made, seen);
+  }
+  report(seen, out.stats);
+}
+
 __global__ void take_words(const uint32_t* from, const int32_t* examples, uint64_t count, uint64_t width,
                            uint32_t* to) {
   for (uint64_t i = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; i < count * width;
@@ -55,6 +71,12 @@ __global__ void take_words(const uint32_t* from, const int32_t* examples, uint64
 void make_image_batch(const ImageBatchCall& call, const WriteView& out, const StepState* state,
                       Stream stream) {
   launch(image_groups, {blocks_for(groups_of(out.stored.elements)), kThreads}, stream, call, out, state);
+}
+
+void make_from_bytes(const uint8_t* bytes, const Normalise& normalise, const WriteView& out,
+                     const StepState* state, Stream stream) {
+  launch(byte_groups, {blocks_for(groups_of(out.stored.elements)), kThreads}, stream, bytes, normalise, out,
+         state);
 }
 
 void take_rows(const uint32_t* from, const int32_t* examples, uint64_t count, uint64_t width, uint32_t* to,

@@ -60,7 +60,7 @@ class SkinnyGemmTask : public Task {
       if (!input.in_place) input.space = book_.book(input.operand.space());
       in_.push_back(std::move(input));
     }
-    direct_ = small_writes(result_.form());
+    direct_ = skinny_writes(result_.form());
     if (!direct_) space_ = book_.book(result_.elements());
     workspace_ = book_.bytes();
   }
@@ -72,7 +72,7 @@ class SkinnyGemmTask : public Task {
       if (input.in_place) return context.bytes(input.operand.id());
       return input.operand.all(context, floats(context, input.space), convert);
     };
-    SmallCall call;
+    SkinnyCall call;
     call.shape = shape_;
     call.halves = halves_;
     call.a = data(0);
@@ -107,7 +107,7 @@ class SkinnyGemmTask : public Task {
 };
 
 template <Part part, auto function>
-constexpr KernelDef small(std::string_view op) {
+constexpr KernelDef skinny(std::string_view op) {
   return {op,
           "skinny_gemm",
           why_not<part>,
@@ -120,9 +120,9 @@ constexpr KernelDef small(std::string_view op) {
 
 std::span<const KernelDef> skinny_gemm_kernels() {
   static constexpr KernelDef kKernels[] = {
-      small<Part::forward, small_linear>("linear"),
-      small<Part::grad_input, small_linear_grad_input>("linear_grad_input"),
-      small<Part::grad_weight, small_linear_grad_weight>("linear_grad_weight"),
+      skinny<Part::forward, skinny_linear>("linear"),
+      skinny<Part::grad_input, skinny_linear_grad_input>("linear_grad_input"),
+      skinny<Part::grad_weight, skinny_linear_grad_weight>("linear_grad_weight"),
   };
   return kKernels;
 }

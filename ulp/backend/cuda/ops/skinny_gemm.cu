@@ -17,7 +17,7 @@ __device__ inline float number_at(const void* data, uint32_t i) {
 
 // One warp per result.
 template <bool kHalves>
-__global__ void __launch_bounds__(kThreads) multiply_rows(const __grid_constant__ SmallCall c) {
+__global__ void __launch_bounds__(kThreads) multiply_rows(const __grid_constant__ SkinnyCall c) {
   RangeCount seen;
   const SkinnyShape d = c.shape;
   const auto* weight = static_cast<const float*>(c.b);
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kThreads) multiply_rows(const __grid_constant_
 
 // One thread per result: there are few outputs.
 template <bool kHalves>
-__global__ void __launch_bounds__(kThreads) multiply_back(const __grid_constant__ SmallCall c) {
+__global__ void __launch_bounds__(kThreads) multiply_back(const __grid_constant__ SkinnyCall c) {
   RangeCount seen;
   const SkinnyShape d = c.shape;
   const auto* weight = static_cast<const float*>(c.b);
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kThreads) multiply_back(const __grid_constant_
 constexpr uint32_t kSlices = 32;
 
 template <bool kHalves>
-__global__ void __launch_bounds__(32 * kSlices) multiply_columns(const __grid_constant__ SmallCall c) {
+__global__ void __launch_bounds__(32 * kSlices) multiply_columns(const __grid_constant__ SkinnyCall c) {
   __shared__ float slices[kSlices][32];
   RangeCount seen;
   const SkinnyShape d = c.shape;
@@ -83,19 +83,19 @@ __global__ void __launch_bounds__(32 * kSlices) multiply_columns(const __grid_co
 
 }  // namespace
 
-bool small_writes(const WriteView& view) { return by_singles(view); }
+bool skinny_writes(const WriteView& view) { return by_singles(view); }
 
-void small_linear(const SmallCall& call, Stream stream) {
+void skinny_linear(const SkinnyCall& call, Stream stream) {
   launch(call.halves ? multiply_rows<true> : multiply_rows<false>,
          {blocks_for(uint64_t{call.shape.rows} * call.shape.out * 32), kThreads}, stream, call);
 }
 
-void small_linear_grad_input(const SmallCall& call, Stream stream) {
+void skinny_linear_grad_input(const SkinnyCall& call, Stream stream) {
   launch(call.halves ? multiply_back<true> : multiply_back<false>,
          {blocks_for(uint64_t{call.shape.rows} * call.shape.in), kThreads}, stream, call);
 }
 
-void small_linear_grad_weight(const SmallCall& call, Stream stream) {
+void skinny_linear_grad_weight(const SkinnyCall& call, Stream stream) {
   launch(call.halves ? multiply_columns<true> : multiply_columns<false>,
          {call.shape.out * ((call.shape.in + 31) / 32), 32 * kSlices}, stream, call);
 }

@@ -16,7 +16,7 @@ struct SkinnyShape {
 
 // Activations and gradients are fp32, or with `halves` codes that are the upper halves of fp32
 // patterns; weight and bias are fp32. Results are written as single elements (single.h).
-struct SmallCall {
+struct SkinnyCall {
   SkinnyShape shape;
   bool halves = false;
   const void *a = nullptr, *b = nullptr;  // the operator's inputs
@@ -26,10 +26,10 @@ struct SmallCall {
 };
 
 // Whether results can be written that way.
-bool small_writes(const WriteView& view);
+bool skinny_writes(const WriteView& view);
 
-void small_linear(const SmallCall& call, Stream stream);
-void small_linear_grad_input(const SmallCall& call, Stream stream);
-void small_linear_grad_weight(const SmallCall& call, Stream stream);
+void skinny_linear(const SkinnyCall& call, Stream stream);
+void skinny_linear_grad_input(const SkinnyCall& call, Stream stream);
+void skinny_linear_grad_weight(const SkinnyCall& call, Stream stream);
 
 }  // namespace ulp::cuda

@@ -70,6 +70,22 @@ class ImageBatchTask : public DecodeAroundTask {
   ImageBatchCall call_;
 };
 
+class FromBytesTask : public DecodeAroundTask {
+ public:
+  explicit FromBytesTask(const Problem& problem)
+      : DecodeAroundTask(problem),
+        normalise_{static_cast<float>(problem.root().attrs.real("shift")),
+                   static_cast<float>(problem.root().attrs.real("scale"))} {}
+
+ private:
+  void launch_on(const RunContext& context, const Views& views) override {
+    make_from_bytes(views.in[0].codes, normalise_, views.out[0], context.state, context.stream);
+  }
+
+  const Normalise normalise_;
+};
+
+// Of int32 or of fp32: words of four bytes.
 class TakeTask : public Task {
  public:
   explicit TakeTask(const Problem& problem)
@@ -100,8 +116,10 @@ std::span<const KernelDef> source_kernels() {
       kernel<FeedTask>("indices", "feed"),
       kernel<FeedTask>("target", "feed"),
       kernel<FeedTask>("bytes", "feed"),
+      kernel<FromBytesTask>("from_bytes", "normalise"),
       kernel<ImageBatchTask>("image_batch", "resident"),
       kernel<TakeTask>("take", "resident"),
+      kernel<TakeTask>("take_target", "resident"),
   };
   return kKernels;
 }

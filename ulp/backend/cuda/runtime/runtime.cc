@@ -109,10 +109,10 @@ class Gpu : public Device {
   }
 
   Stream side_stream(Stream stream) override {
-    if (beside_ == nullptr)
-      check(cudaStreamCreateWithFlags(&beside_, cudaStreamNonBlocking), "making a stream");
-    wait_for(mark(stream), beside_);
-    return beside_;
+    if (side_stream_ == nullptr)
+      check(cudaStreamCreateWithFlags(&side_stream_, cudaStreamNonBlocking), "making a stream");
+    wait_for(mark(stream), side_stream_);
+    return side_stream_;
   }
   std::shared_ptr<void> mark(Stream stream) override {
     cudaEvent_t event = nullptr;
@@ -157,7 +157,7 @@ class Gpu : public Device {
   }
 
   cudaDeviceProp properties_{};
-  cudaStream_t stream_ = nullptr, beside_ = nullptr;
+  cudaStream_t stream_ = nullptr, side_stream_ = nullptr;
   std::string text_;
 };
 
