@@ -259,13 +259,13 @@ TEST(Network, RefusesGraphsThatCannotBeTrained) {
               "two tensors are called 'x.out'");
   EXPECT_SAYS(make([](Builder& b, const BatchShape& of) {
                 Network made = regression(b, of);
-                made.weights = b.graph().find("y.out");
+                made.weights = nodes(b).graph().find("y.out");
                 return made;
               }),
               "weights of the loss must be a target of its shape");
   EXPECT_SAYS(make([](Builder& b, const BatchShape& of) {
                 Network made = plain_regression(b, of);
-                made.loss_sum = b.graph().find("fc2.out");
+                made.loss_sum = nodes(b).graph().find("fc2.out");
                 return made;
               }),
               "'fc2.out' is no sum of the loss");
@@ -283,6 +283,18 @@ TEST(Network, RefusesGraphsThatCannotBeTrained) {
                 return made;
               }),
               "two different graphs for one batch shape");
+  // The graph may stay, and what is returned of it change.
+  const auto changed = [&](auto change) {
+    int made_before = 0;
+    make([&](Builder& b, const BatchShape& of) {
+      Network made = regression(b, of);
+      if (++made_before > 1) change(made);
+      return made;
+    });
+  };
+  EXPECT_SAYS(changed([](Network& made) { made.outputs.clear(); }), "two different networks for one batch");
+  EXPECT_SAYS(changed([](Network& made) { made.outputs.push_back(made.loss); }),
+              "two different networks for one batch");
 }
 
 TEST(Network, EvaluationHasTheTensorsOfTraining) {
@@ -290,7 +302,7 @@ TEST(Network, EvaluationHasTheTensorsOfTraining) {
   Engine engine(options(
       [](Builder& b, const BatchShape& of) {
         Network made = plain_regression(b, of);
-        if (!b.training()) made.outputs = {softmax(b, "softmax", b.graph().find("fc2.out"))};
+        if (!b.training()) made.outputs = {softmax(b, "softmax", nodes(b).graph().find("fc2.out"))};
         return made;
       },
       shape));
@@ -320,7 +332,7 @@ TEST(Network, ResidentImagesHaveTheFormatsOfFedOnes) {
 
 // Rows that lie in the backend's memory, on a device other than the host too.
 TEST(Network, BatchesOfResidentData) {
-  apart::add();
+  fake_device::add();
   const BuildFunction build = [](Builder& b, const BatchShape& shape) {
     const TensorId examples = indices(b, "examples", {shape.examples});
     const TensorId tokens = take(b, "tokens", examples, 5, std::array<int64_t, 1>{3});
@@ -337,7 +349,7 @@ TEST(Network, BatchesOfResidentData) {
   };
   const BatchShape two{2, {}};
   std::vector<std::vector<float>> tables;
-  for (const char* device : {"cpu", "apart"}) {
+  for (const char* device : {"cpu", "fake"}) {
     EngineOptions made = options(build, two);
     made.device = device;
     Engine engine(made);

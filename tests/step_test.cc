@@ -71,6 +71,21 @@ TEST_P(StepTest, RangeEventsAreThoseOfTheNodesApart) {
   EXPECT_GT(events, 0u);
 }
 
+// Nor does it matter for what is recorded of a tensor where and whether it is stored.
+TEST_P(StepTest, RecordsAreThoseOfTheNodesApart) {
+  const TrainingGraph made = make_graph(GetParam());
+  PlanOptions early = cpu_plan();
+  early.fused_backward = true;
+  for (const char* name : {"fp32", "mixed"}) {
+    SCOPED_TRACE(name);
+    const std::vector<TensorFormat> formats = mixed(made.net.graph, kAssignments.at(name));
+    const Trained apart = run_apart(made, formats, cpu_plan());
+    EXPECT_GT(harness::expect_same_records(made.net.graph, apart, run_plan(made, formats, cpu_plan(), 0)),
+              10000u);
+    harness::expect_same_records(made.net.graph, apart, run_plan(made, formats, early, 0));
+  }
+}
+
 TEST_P(StepTest, ThreadsChangeElementwiseWorkInNoBit) {
   const TrainingGraph made = make_graph(GetParam());
   const std::vector<TensorFormat> formats = mixed(made.net.graph, {"fp(6,9,0)"});

@@ -16,9 +16,8 @@
 
 namespace ulp {
 // Not public.
-class Attrs;
 class Graph;
-struct OpDef;
+class NodeBuilder;
 }  // namespace ulp
 
 #pragma GCC visibility push(default)
@@ -67,19 +66,8 @@ class Builder {
   void time_step(int64_t t);
   void end_time_steps() { time_ = -1; }
 
-  // The rest is for operators of Ulp's own: a node, with outputs NAME.out and so on.
-  std::vector<TensorId> add(const OpDef& op, const std::string& name, std::vector<TensorId> in,
-                            const Attrs& attrs);
-  std::vector<TensorId> add(const OpDef& op, const std::string& name, std::vector<TensorId> in);
-  // The same where the first output is all that is wanted.
-  TensorId add_one(const OpDef& op, const std::string& name, std::vector<TensorId> in, const Attrs& attrs);
-  TensorId add_one(const OpDef& op, const std::string& name, std::vector<TensorId> in);
-  TensorId statistic(const std::string& name, const Shape& shape, float start);
-  Graph& graph() { return graph_; }
-  // What add will call a node of this name: another in later time steps.
-  std::string node_name(const std::string& name) const;
-
  private:
+  friend class NodeBuilder;  // how Ulp's own operators add nodes
   // The state of this name if an earlier time step has made it.
   TensorId shared_state(const std::string& name, const Shape& shape);
 

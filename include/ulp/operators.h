@@ -22,7 +22,12 @@ namespace ulp {
 TensorId input(Builder& b, const std::string& name, const Shape& shape);    // fp32, stored in its format
 TensorId indices(Builder& b, const std::string& name, const Shape& shape);  // int32: labels, rows
 TensorId target(Builder& b, const std::string& name, const Shape& shape);   // fp32 for a loss: stays fp32
-TensorId bytes(Builder& b, const std::string& name, const Shape& shape);    // bytes
+TensorId bytes(Builder& b, const std::string& name, const Shape& shape);    // bytes, for from_bytes
+
+// Bytes as numbers, stored in the format of NAME.out: (byte - shift) * scale. Feeding bytes takes a
+// quarter of the memory and of the way to a device that fp32 takes.
+TensorId from_bytes(Builder& b, const std::string& name, TensorId bytes, float shift = 0,
+                    float scale = 1.0f / 255);
 
 // ---- layers with weights ----
 
@@ -102,7 +107,7 @@ TensorId reshape(Builder& b, const std::string& name, TensorId x, const Shape& s
 TensorId flatten(Builder& b, const std::string& name, TensorId x);  // (n, ...) -> (n, everything else)
 TensorId transpose(Builder& b, const std::string& name, TensorId x, const std::vector<int>& axes);
 TensorId channel_shuffle(Builder& b, const std::string& name, TensorId x, int64_t groups);
-// Along the last axis; split in at most 8 equal parts.
+// Along the last axis; split in equal parts.
 TensorId concat(Builder& b, const std::string& name, const std::vector<TensorId>& in);
 std::vector<TensorId> split(Builder& b, const std::string& name, TensorId x, int64_t parts);
 
@@ -130,6 +135,25 @@ TensorId loss_sum(Builder& b, const std::string& name, TensorId terms, TensorId 
 // `indices`. `row` is the shape of one row; empty: a single number.
 TensorId take(Builder& b, const std::string& name, TensorId examples, int64_t rows,
               std::span<const int64_t> row = {});
+// The same of an fp32 array: ratings and other targets. As from `target`, it stays fp32 and is for a
+// loss.
+TensorId take_target(Builder& b, const std::string& name, TensorId examples, int64_t rows,
+                     std::span<const int64_t> row = {});
+
+struct ImageOptions {
+  int64_t rows = 0;                             // images in the array
+  int64_t height = 0, width = 0, channels = 0;  // at most 4 channels
+  // Of a channel, as shares of 255: (byte / 255 - mean) / deviation. Empty: 0 and 1.
+  std::vector<float> mean = {}, deviation = {};
+  // For training: a window of the image's size is cut at random from the image with so many pixels
+  // of byte 0 around it, and half of the images are mirrored.
+  int64_t padding = 0;
+  bool mirror = false;
+  uint64_t seed = 0;  // of these random words; FeedBatch::epoch names others in each epoch
+};
+// Images of a byte array (rows, height, width, channels) -> (n, height, width, channels), stored in
+// the format of NAME.out.
+TensorId image_batch(Builder& b, const std::string& name, TensorId examples, const ImageOptions& options);
 
 }  // namespace ulp
 #pragma GCC visibility pop

@@ -6,6 +6,7 @@
 // same bits, also after save and load. A session is for one thread at a time.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -18,26 +19,35 @@
 #include <vector>
 
 #include "ulp/network.h"
+#include "ulp/shape.h"
 
 #pragma GCC visibility push(default)
 namespace ulp {
 
 // An array for one source. The caller keeps it, unchanged, until the step is done.
 struct Feed {
-  std::string_view name;  // of the source's node
+  std::string name;  // of the source's node
   Element element = Element::real;
   const void* values = nullptr;
   size_t elements = 0;
+  // That of the source, as it is for the whole batch; another is an Error. Without axes only the
+  // number of elements is compared.
+  Shape shape = {};
 };
-inline Feed feed_of(std::string_view name, std::span<const float> values) {
-  return {name, Element::real, values.data(), values.size()};
+inline Feed feed_of(std::string name, std::span<const float> values, const Shape& shape = {}) {
+  return {std::move(name), Element::real, values.data(), values.size(), shape};
 }
-inline Feed feed_of(std::string_view name, std::span<const int32_t> values) {
-  return {name, Element::int32, values.data(), values.size()};
+inline Feed feed_of(std::string name, std::span<const int32_t> values, const Shape& shape = {}) {
+  return {std::move(name), Element::int32, values.data(), values.size(), shape};
 }
-inline Feed feed_of(std::string_view name, std::span<const uint8_t> values) {
-  return {name, Element::byte, values.data(), values.size()};
+inline Feed feed_of(std::string name, std::span<const uint8_t> values, const Shape& shape = {}) {
+  return {std::move(name), Element::byte, values.data(), values.size(), shape};
 }
+// Of a temporary, the values would be gone before the step.
+template <typename T>
+Feed feed_of(std::string name, const std::vector<T>&& values, const Shape& shape = {}) = delete;
+template <typename T, size_t count>
+Feed feed_of(std::string name, const std::array<T, count>&& values, const Shape& shape = {}) = delete;
 
 // What one step is fed. The first axis of every feed runs over the examples, or over a multiple of
 // them, so that it can be cut into micro-batches.
@@ -101,6 +111,9 @@ struct SessionOptions {
   std::vector<BatchShape> training = {};    // other shapes that are trained, such as the last batch
   std::vector<BatchShape> evaluation = {};  // shapes that are evaluated; none: `batch`
   Settings settings = {};
+  // Whether evaluate_fp32 is planned too. It takes no more memory than training, but on a device
+  // what it keeps for each of its plans.
+  bool evaluates_fp32 = true;
   // What schedules, warm-up and the growth of a loss scale call an epoch.
   uint64_t epoch_steps = 1000;
 };
@@ -143,7 +156,8 @@ class Session {
 
   // Copies an array into the memory of the device, where the node of that name reads it (`take`) in
   // graphs of that mode. Each such node needs its array, for training and for inference, before the
-  // first step, load or look at a weight.
+  // first step, load or look at a weight. Numbers that an operator does not take, such as labels of
+  // no class, throw an Error, and nothing is kept.
   void keep_resident(Mode mode, const std::string& node, std::span<const uint8_t> bytes);
 
   // One step on a batch of a planned shape: the gradient of the mean loss and the update. The rate

@@ -23,7 +23,7 @@ void check_name(const std::string& name) {
 void check_operand(const Graph& graph, const OpDef& op, const std::string& name, size_t i, TensorId id) {
   const TensorInfo& tensor = graph[id];
   const OperandKind expected = i < op.operands.size() ? op.operands[i] : OperandKind::computed;
-  const bool index = tensor.element == Element::int32, real = tensor.element == Element::real;
+  const bool real = tensor.element == Element::real;
   std::string_view wanted;
   switch (expected) {
     case OperandKind::computed:
@@ -31,10 +31,13 @@ void check_operand(const Graph& graph, const OpDef& op, const std::string& name,
         wanted = "real numbers that have a format, from `input` or an operator";
       break;
     case OperandKind::index:
-      if (!index) wanted = "int32, from `indices` or `take`";
+      if (tensor.element != Element::int32) wanted = "int32, from `indices` or `take`";
       break;
     case OperandKind::target:
-      if (!real) wanted = "real numbers, from `target` or `input`";
+      if (!real) wanted = "real numbers, from `target`, `take_target` or `input`";
+      break;
+    case OperandKind::byte:
+      if (tensor.element != Element::byte || tensor.kind != Kind::fed) wanted = "bytes, from `bytes`";
       break;
   }
   if (!wanted.empty())
@@ -54,22 +57,23 @@ void Builder::time_step(int64_t t) {
   time_ = t;
 }
 
-std::string Builder::node_name(const std::string& name) const {
-  const auto first = first_.find(name);
-  const bool later = time_ >= 0 && first != first_.end() && first->second != time_;
-  return later ? fmt::format("{}@{}", name, time_) : name;
+std::string NodeBuilder::node_name(const std::string& name) const {
+  const auto first = b_.first_.find(name);
+  const bool later = b_.time_ >= 0 && first != b_.first_.end() && first->second != b_.time_;
+  return later ? fmt::format("{}@{}", name, b_.time_) : name;
 }
 
-std::vector<TensorId> Builder::add(const OpDef& op, const std::string& name, std::vector<TensorId> in,
-                                   const Attrs& attrs) {
+std::vector<TensorId> NodeBuilder::add(const OpDef& op, const std::string& name, std::vector<TensorId> in,
+                                       const Attrs& attrs) {
+  Graph& graph = b_.graph_;
   check_name(name);
   const std::string own = node_name(name);
   std::vector<Shape> shapes;
   for (size_t i = 0; i < in.size(); ++i) {
-    if (!graph_.has(in[i]))
+    if (!graph.has(in[i]))
       fail("graph", "{} ({}): operand {} is no tensor that this builder has made", name, op.name, i + 1);
-    check_operand(graph_, op, name, i, in[i]);
-    shapes.push_back(graph_[in[i]].shape);
+    check_operand(graph, op, name, i, in[i]);
+    shapes.push_back(graph[in[i]].shape);
   }
   std::vector<Output> outputs;
   try {
@@ -77,38 +81,30 @@ std::vector<TensorId> Builder::add(const OpDef& op, const std::string& name, std
   } catch (const Error& error) {
     fail("graph", "{} ({}): {}", name, op.name, error.message());
   }
-  if (time_ >= 0) first_.emplace(name, time_);
+  if (b_.time_ >= 0) b_.first_.emplace(name, b_.time_);
   Node node{&op, own, attrs, std::move(in), {}, Phase::forward, false};
   for (const Output& output : outputs) {
     TensorInfo info;
-    info.name = own + "." + std::string(output.name);
+    info.name = own + "." + output.name;
     info.shape = output.shape;
     info.kind = output.kind;
     info.element = output.element;
     if (own != name) {
-      info.step_of = graph_.find(name + "." + std::string(output.name));
+      info.step_of = graph.find(name + "." + output.name);
       info.format_from = info.step_of;
     }
     if (op.moves) info.format_from = node.in[0];
     if (op.form == Form::view) info.alias = node.in[0];
-    node.out.push_back(graph_.add_tensor(std::move(info)));
+    node.out.push_back(graph.add_tensor(std::move(info)));
   }
   std::vector<TensorId> out = node.out;
-  graph_.add_node(std::move(node));
+  graph.add_node(std::move(node));
   return out;
 }
 
-std::vector<TensorId> Builder::add(const OpDef& op, const std::string& name, std::vector<TensorId> in) {
-  return add(op, name, std::move(in), Attrs{});
-}
-
-TensorId Builder::add_one(const OpDef& op, const std::string& name, std::vector<TensorId> in,
-                          const Attrs& attrs) {
+TensorId NodeBuilder::add_one(const OpDef& op, const std::string& name, std::vector<TensorId> in,
+                              const Attrs& attrs) {
   return add(op, name, std::move(in), attrs).front();
-}
-
-TensorId Builder::add_one(const OpDef& op, const std::string& name, std::vector<TensorId> in) {
-  return add_one(op, name, std::move(in), Attrs{});
 }
 
 TensorId Builder::shared_state(const std::string& name, const Shape& shape) {
@@ -134,14 +130,14 @@ TensorId Builder::weight(const std::string& name, const Shape& shape, Init init)
   return graph_.add_tensor(std::move(info));
 }
 
-TensorId Builder::statistic(const std::string& name, const Shape& shape, float start) {
-  if (const TensorId shared = shared_state(name, shape)) return shared;
+TensorId NodeBuilder::statistic(const std::string& name, const Shape& shape, float start) {
+  if (const TensorId shared = b_.shared_state(name, shape)) return shared;
   TensorInfo info;
   info.name = name;
   info.shape = shape;
   info.kind = Kind::statistic;
   info.init = Init::constant(start);
-  return graph_.add_tensor(std::move(info));
+  return b_.graph_.add_tensor(std::move(info));
 }
 
 }  // namespace ulp

@@ -97,7 +97,7 @@ enum class Phase : uint8_t {
   finish,  // once a step, after its last micro-batch: sums become gradients
   // Once it is known that the step counts: computes gradients again that were not kept (repeat.h).
   recompute,
-  finish_again,
+  recompute_finish,
   update,
 };
 

@@ -195,8 +195,8 @@ TEST(Gradients, OneNodeMayReadATensorTwice) {
 TEST(Gradients, AParameterUsedTwiceHasASum) {
   Net net;
   const TensorId weight = net.b.weight("tied", {4, 4}, Init::normal(1));
-  TensorId x = net.b.add_one(kLinear, "first", {net.x, weight});
-  x = net.b.add_one(kLinear, "second", {x, weight});
+  TensorId x = nodes(net.b).add_one(kLinear, "first", {net.x, weight});
+  x = nodes(net.b).add_one(kLinear, "second", {x, weight});
   differentiate(net.graph, net.loss_of(x));
   const TensorId sum = net.graph.find("tied.grad.sum");
   ASSERT_TRUE(sum);
@@ -265,6 +265,19 @@ TEST(Gradients, BatchNormKeepsItsStatisticsOutOfIt) {
   EXPECT_EQ(producer(net.graph, "bn.weight.grad").op, &kCopy);
 }
 
+TEST(Gradients, SplitsHaveAnyNumberOfParts) {
+  Net net;
+  const auto parts = split(net.b, "split", linear(net.b, "fc", net.x, {.out = 24}), 12);
+  ASSERT_EQ(parts.size(), 12u);
+  for (size_t i = 0; i < parts.size(); ++i)
+    EXPECT_EQ(net.graph[parts[i]].name, "split.out" + std::to_string(i));
+  EXPECT_EQ(net.graph[parts[11]].shape.back(), 2);
+  differentiate(net.graph, net.loss_of(multiply(net.b, "product", parts[0], parts[11])));
+  EXPECT_EQ(producer(net.graph, "fc.out.grad").in.size(), 12u);
+  expect_error([&] { split(net.b, "more", parts[0], 5); }, "2 channels cannot be split in 5 parts");
+  expect_error([&] { split(net.b, "none", parts[0], 0); }, "2 channels cannot be split in 0 parts");
+}
+
 TEST(Gradients, BadRequestsAreRefused) {
   Net net;
   const TensorId nothing = net.loss_of(relu(net.b, "relu", net.x));
@@ -278,7 +291,7 @@ TEST(Gradients, BadRequestsAreRefused) {
                    }};
   Net blocked;
   const TensorId x = linear(blocked.b, "fc", blocked.x, {.out = 3});
-  const TensorId loss = blocked.loss_of(blocked.b.add_one(sign, "step", {x}));
+  const TensorId loss = blocked.loss_of(nodes(blocked.b).add_one(sign, "step", {x}));
   expect_error([&] { differentiate(blocked.graph, loss); }, "step (sign) has no gradient rule");
 }
 

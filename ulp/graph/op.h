@@ -27,14 +27,14 @@ enum class Form : uint8_t {
 };
 
 struct Output {
-  std::string_view name;  // "out": the tensor is NODE.out
+  std::string name;  // "out": the tensor is NODE.out
   Shape shape;
   Kind kind = Kind::activation;
   Element element = Element::real;
 };
 
 // What an operand must be.
-enum class OperandKind : uint8_t { computed, index, target };
+enum class OperandKind : uint8_t { computed, index, target, byte };
 
 struct OpDef {
   std::string_view name;

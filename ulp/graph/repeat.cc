@@ -53,7 +53,7 @@ class Repeater {
   void repeat(const Node& node) {
     Node made = node;
     made.name += ".again";
-    made.phase = node.phase == Phase::finish ? Phase::finish_again : Phase::recompute;
+    made.phase = node.phase == Phase::finish ? Phase::recompute_finish : Phase::recompute;
     for (TensorId& in : made.in) in = current(in);
     for (TensorId& out : made.out) {
       make_twin(out);

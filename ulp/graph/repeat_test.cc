@@ -42,8 +42,9 @@ TEST(Repeat, EveryBackwardNodeHasATwinOnTheSameActivations) {
   const std::vector<TensorId> twins = repeat_gradients(net.graph);
   const auto backward = of_phase(net.graph, Phase::backward), again = of_phase(net.graph, Phase::recompute);
   ASSERT_EQ(backward.size(), again.size());
-  EXPECT_EQ(net.graph.node_count(), nodes + again.size() + of_phase(net.graph, Phase::finish_again).size());
-  EXPECT_EQ(of_phase(net.graph, Phase::finish).size(), of_phase(net.graph, Phase::finish_again).size());
+  EXPECT_EQ(net.graph.node_count(),
+            nodes + again.size() + of_phase(net.graph, Phase::recompute_finish).size());
+  EXPECT_EQ(of_phase(net.graph, Phase::finish).size(), of_phase(net.graph, Phase::recompute_finish).size());
   for (size_t i = 0; i < again.size(); ++i) {
     EXPECT_EQ(again[i]->op, backward[i]->op);
     EXPECT_EQ(again[i]->name, backward[i]->name + ".again");
@@ -72,7 +73,7 @@ TEST(Repeat, SumsOverMicroBatchesAreOnlyFinishedAgain) {
   Net net(3);
   repeat_gradients(net.graph);
   EXPECT_TRUE(of_phase(net.graph, Phase::recompute).empty());
-  const auto again = of_phase(net.graph, Phase::finish_again);
+  const auto again = of_phase(net.graph, Phase::recompute_finish);
   ASSERT_EQ(again.size(), 5u);  // conv, gamma, beta, fc and its bias
   for (const Node* node : again) EXPECT_EQ(net.graph[node->in[0]].kind, Kind::grad_sum);
 }

@@ -66,7 +66,7 @@ class Session::Body {
     trained_.insert(options.batch);
     const std::vector<BatchShape> one = {options.batch};
     for (const BatchShape& shape : options.evaluation.empty() ? one : options.evaluation)
-      engine_.plan_evaluation(shape);
+      engine_.plan_evaluation(shape, options.evaluates_fp32);
     run_ = fmt::format("{}; formats {}; network {:016x}", session_text(config_, options),
                        assignment_digest(engine_.first_assignment()),
                        graph_fingerprint(build_network(build, options.batch, Mode::training).graph));
@@ -86,8 +86,9 @@ class Session::Body {
     if (!needed) fail("session", "no node '{}' of the network reads resident data in {}", node, what);
     if (bytes.size() != *needed)
       fail("session", "'{}' reads {} bytes of resident data, got {}", node, *needed, bytes.size());
-    if (!kept_.insert({mode, node}).second) fail("session", "'{}' has its data for {} already", node, what);
+    if (kept_.contains({mode, node})) fail("session", "'{}' has its data for {} already", node, what);
     engine_.keep_resident(mode, node, bytes);
+    kept_.insert({mode, node});
     resident_ += bytes.size();
   }
 
@@ -131,6 +132,9 @@ class Session::Body {
     ready();
     const FeedBatch batch = given;
     const FeedCheck unchanged(batch);
+    if (fp32 && !options_.evaluates_fp32) {
+      fail("session", "evaluation in fp32 is not planned: set SessionOptions::evaluates_fp32");
+    }
     const StepState state = evaluation_state(config_, progress_.step);
     Reading reading(*this, read);
     const StepResult result = fp32 ? engine_.evaluate_fp32(state, batch, reading.reader())

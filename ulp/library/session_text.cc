@@ -40,10 +40,9 @@ std::string plan_text(const RunConfig& config, const Engine& engine, const Sessi
   }
   text += fmt::format("\n{:.1f} bytes a parameter for weights and their state\n", memory.bytes_per_parameter);
   size_t elements = 0, width = std::string_view("tensor").size();
-  for (const TensorReport& tensor : tensors) {
-    elements += tensor.elements;
-    width = std::max(width, tensor.name.size());
-  }
+  for (const TensorReport& tensor : tensors) width = std::max(width, tensor.name.size());
+  // Of the whole batch, as its bits are: tensors may be those of a micro-batch.
+  for (const CountedTensor& tensor : engine.counted()) elements += tensor.elements;
   text += fmt::format("all tensors together {} of {} in fp32, {:.0f}% of the elements low\n",
                       bytes_text(aggregate_bits(engine.counted(), engine.assignment()) / 8),
                       bytes_text(4 * elements), 100 * memory.low_ratio);

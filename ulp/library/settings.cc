@@ -30,6 +30,10 @@ RunConfig config_of(const SessionOptions& options) {
     if (of_runs_alone(field))
       fail("session", "'{}' is an option of whole runs: a session gets its {} from the caller", name,
            field.name == "batch" ? "shapes" : "network, data and files");
+    if (field.name == "stop_not_finite")
+      fail("session",
+           "'stop_not_finite' ends whole runs: a session does the steps that it is called for, so look at "
+           "the loss that each returns");
     level.push_back({&field, value, name});
   }
   apply_level(config, level);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ulp/base/error.h"
+#include "ulp/base/text.h"
 #include "ulp/graph/ops.h"
 #include "ulp/models/nets.h"
 
@@ -62,7 +63,8 @@ const ModelInfo& find_model(std::string_view name) {
   }
   std::vector<std::string_view> known;
   for (const ModelInfo& info : models()) known.push_back(info.name);
-  fail("models", "unknown model '{}': known are {}", name, fmt::join(known, ", "));
+  fail("models", "unknown model '{}': {}known are {}", name, nearest_hint(name, known),
+       fmt::join(known, ", "));
 }
 
 Classifier add_classifier(Builder& b, TensorId images, TensorId labels, const ModelRequest& request) {

@@ -24,6 +24,7 @@
 #include "ulp/runtime/state.h"
 #include "ulp/session/network.h"
 #include "ulp/session/precision.h"
+#include "ulp/session/recording.h"
 
 namespace ulp {
 
@@ -61,12 +62,13 @@ class Engine {
   explicit Engine(const EngineOptions& options);
 
   // Plans for a shape; to be called for each that will occur, before allocate. Evaluation is
-  // planned in the engine's formats and in fp32; in fp32 in pieces, so that it takes no more memory
-  // than training.
+  // planned in the engine's formats and, if wanted, in fp32; in fp32 in pieces, so that it takes no
+  // more memory than training.
   void plan_training(const BatchShape& shape);
-  void plan_evaluation(const BatchShape& shape);
+  void plan_evaluation(const BatchShape& shape, bool in_fp32 = true);
   // Copies an array into the backend's memory, where the node of that name reads it in graphs of
-  // that mode (ulp/graph/ops/batch.h). Before allocate.
+  // that mode (ulp/graph/ops/batch.h). Before allocate. Throws an Error for numbers that a reader of
+  // a planned graph does not take; allocate does so for graphs that are planned later.
   void keep_resident(Mode mode, std::string node, std::span<const uint8_t> bytes);
   // How many bytes that must be; none if no planned graph of the mode has such a node.
   std::optional<size_t> resident_bytes_of(Mode mode, std::string_view node) const;
@@ -154,6 +156,14 @@ class Engine {
   // Whether it can look, and a verdict is asked for before a weight changes.
   bool asks_before_updates() const;
 
+  // Records these tensors of graph() in the next training step alone. On the host. What it recorded
+  // is valid until the next call.
+  void record_next(std::span<const TensorId> tensors) {
+    recording_.emplace(graph().tensor_count(), tensors);
+    records_next_ = true;
+  }
+  const StepRecording& recorded() const { return *recording_; }
+
   // Times the steps of training plans, until called with null or formats change: see profile.h.
   void time_plan(PlanClock* clock);
 
@@ -234,16 +244,20 @@ class Engine {
   std::vector<uint64_t> elements_;        // by tensor: elements that the step wrote
   std::vector<UpdateCounts> updates_;     // by tensor
   const Program* last_run_ = nullptr;     // of training
+  std::optional<StepRecording> recording_;
+  std::optional<Recorder> recorder_;  // of a micro-batch
+  bool records_next_ = false;
   struct Resident {
     Mode mode;
     std::string node;
     size_t bytes;
     Block block;
+    std::optional<IndexRange> numbers = {};  // of what could be numbers
   };
   std::vector<Resident> resident_;
   size_t resident_bytes_ = 0;
   // What the build function made so far, by shape and mode: it must not change its mind.
-  mutable std::map<std::pair<BatchShape, Mode>, uint64_t> fingerprints_;
+  mutable std::map<std::pair<BatchShape, Mode>, std::pair<uint64_t, uint64_t>> fingerprints_;
   Block arena_;
   uint32_t next_step_ = 0;   // keys the random words of weights converted before it
   size_t earlier_peak_ = 0;  // before the last change of formats, and during it

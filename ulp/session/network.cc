@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <utility>
 
 #include "ulp/base/error.h"
@@ -50,7 +51,9 @@ void check(const Graph& graph, const Network& network) {
   }
   if (network.weights) {
     const TensorInfo& weights = graph[network.weights];
-    if (weights.kind != Kind::fed || weights.element != Element::real || weights.shape != loss.shape) {
+    const bool is_fed = weights.producer && is_source(graph[weights.producer]);
+    if (!is_fed || weights.kind != Kind::fed || weights.element != Element::real ||
+        weights.shape != loss.shape) {
       fail("session", "weights of the loss must be a target of its shape {}, '{}' is a {} {} of {}",
            shape_text(loss.shape), weights.name, element_name(weights.element), kind_name(weights.kind),
            shape_text(weights.shape));
@@ -117,6 +120,8 @@ BuiltNetwork build_network(const BuildFunction& build, const BatchShape& shape, 
     if (const auto [index, end] = index_limit(made.graph, node); index) {
       const NodeId producer = made.graph[index].producer;
       if (producer && is_source(made.graph[producer])) made.limits.push_back({index, end, node.name});
+      if (producer && reads_resident(made.graph[producer]))
+        made.resident_limits.push_back({index, end, node.name});
     }
     if (!reads_resident(node)) continue;
     // A device cannot check numbers, so they must come from the host.
@@ -153,6 +158,15 @@ uint64_t graph_fingerprint(const Graph& graph) {
   return hash.value();
 }
 
+uint64_t network_fingerprint(const Network& network) {
+  Hash hash;
+  for (const TensorId id : {network.loss, network.weights, network.loss_sum})
+    hash.add(static_cast<uint64_t>(id.index));
+  hash.add(network.outputs.size());
+  for (const TensorId id : network.outputs) hash.add(static_cast<uint64_t>(id.index));
+  return hash.value();
+}
+
 const Feed* FeedBatch::find(std::string_view name) const {
   const auto found = std::find_if(feeds.begin(), feeds.end(), [&](const Feed& f) { return f.name == name; });
   return found == feeds.end() ? nullptr : &*found;
@@ -160,12 +174,33 @@ const Feed* FeedBatch::find(std::string_view name) const {
 
 namespace {
 
+// What a source made for `count` examples takes for `total` of them.
+Shape whole_shape(const Shape& piece, int64_t count, int64_t total) {
+  std::vector<int64_t> extents;
+  for (int axis = 0; axis < piece.rank(); ++axis) extents.push_back(piece[axis]);
+  if (count != total) extents[0] = extents[0] * total / count;
+  return Shape(extents);
+}
+
+void check_shape(const std::string& name, const Feed& feed, const Shape& wanted, const BatchShape& batch) {
+  if (feed.shape.rank() == 0) return;
+  if (feed.shape.elements() != feed.elements) {
+    fail("session", "'{}' is fed {} elements as {}, which would be {}", name, feed.elements,
+         shape_text(feed.shape), feed.shape.elements());
+  }
+  if (feed.shape != wanted) {
+    fail("session", "'{}' is fed {}, and a batch of ({}) takes {}", name, shape_text(feed.shape),
+         batch_shape_text(batch), shape_text(wanted));
+  }
+}
+
 void check_sizes(const BuiltNetwork& network, const BatchShape& piece, const FeedBatch& batch) {
   const auto count = static_cast<size_t>(piece.examples), total = static_cast<size_t>(batch.shape.examples);
   for (const TensorId id : network.sources) {
     const TensorInfo& tensor = network.graph[id];
     const std::string& name = network.graph[tensor.producer].name;
-    const size_t fed = batch.find(name)->elements;
+    const Feed& feed = *batch.find(name);
+    const size_t fed = feed.elements;
     const bool per_example = tensor.elements() % count == 0;
     if (!per_example && count != total) {
       fail("session", "'{}' has {} elements for {} examples, so it cannot be cut into micro-batches", name,
@@ -176,6 +211,10 @@ void check_sizes(const BuiltNetwork& network, const BatchShape& piece, const Fee
       fail("session", "'{}' is fed {} elements, and a batch of ({}) takes {} ({} for {} examples)", name, fed,
            batch_shape_text(batch.shape), wanted, shape_text(tensor.shape), count);
     }
+    check_shape(
+        name, feed,
+        whole_shape(tensor.shape, piece.examples, per_example ? batch.shape.examples : piece.examples),
+        batch.shape);
   }
 }
 
@@ -217,6 +256,47 @@ void check_feeds(const BuiltNetwork& network, const BatchShape& piece, const Fee
       fail("session", "element {} of '{}' is {}, and '{}' takes numbers from 0 to {}", i, fed.name, index,
            limit.reader, limit.end - 1);
     }
+  }
+}
+
+void check_same_state(const Graph& graph, const BatchShape& shape, const Graph& other,
+                      const BatchShape& other_shape) {
+  for (const TensorInfo& tensor : other.tensors()) {
+    const TensorId id = is_state(tensor.kind) ? graph.find(tensor.name) : TensorId{};
+    if (!id || graph[id].shape == tensor.shape) continue;
+    fail("session",
+         "'{}' is {} for a batch of {} and {} for one of {}: what is kept between steps must not depend on "
+         "the batch",
+         tensor.name, shape_text(graph[id].shape), batch_shape_text(shape), shape_text(tensor.shape),
+         batch_shape_text(other_shape));
+  }
+}
+
+IndexRange index_range(std::span<const uint8_t> bytes) {
+  IndexRange range;
+  for (size_t i = 0; i < bytes.size() / sizeof(int32_t); ++i) {
+    int32_t value = 0;
+    std::memcpy(&value, &bytes[i * sizeof value], sizeof value);
+    if (i == 0 || value < range.least) {
+      range.least = value;
+      range.least_at = i;
+    }
+    if (i == 0 || value > range.most) {
+      range.most = value;
+      range.most_at = i;
+    }
+  }
+  return range;
+}
+
+void check_resident(const BuiltNetwork& network, std::string_view node, const IndexRange& range) {
+  for (const BuiltNetwork::IndexLimit& limit : network.resident_limits) {
+    if (network.graph[network.graph[limit.source].producer].name != node) continue;
+    if (range.least >= 0 && range.most < limit.end) continue;
+    const bool below = range.least < 0;
+    fail("session", "element {} of the data that is kept for '{}' is {}, and '{}' takes numbers from 0 to {}",
+         below ? range.least_at : range.most_at, node, below ? range.least : range.most, limit.reader,
+         limit.end - 1);
   }
 }
 

@@ -14,7 +14,7 @@ namespace ulp {
 namespace {
 
 bool once_a_step(Phase phase) { return phase != Phase::forward && phase != Phase::backward; }
-bool made_again(Phase phase) { return phase == Phase::recompute || phase == Phase::finish_again; }
+bool is_recomputed(Phase phase) { return phase == Phase::recompute || phase == Phase::recompute_finish; }
 
 double median_seconds(const std::vector<KernelTime>& times) {
   std::vector<double> seconds;
@@ -103,7 +103,7 @@ StepWork step_work(const Plan& plan, int64_t micro_batches) {
   for (const PlanStep& step : plan.steps()) {
     const double runs = once_a_step(step.phase) ? 1 : static_cast<double>(micro_batches);
     work.bytes += runs * static_cast<double>(moved_bytes(plan, step));
-    if (!made_again(step.phase)) work.operations += runs * product_operations(plan, step);
+    if (!is_recomputed(step.phase)) work.operations += runs * product_operations(plan, step);
   }
   return work;
 }

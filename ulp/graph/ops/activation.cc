@@ -15,10 +15,10 @@ void activation_backward(Gradients& gradients, const Node& node, const OpDef& gr
 
 TensorId add_activation(Builder& b, const OpDef& op, const std::string& name, TensorId x,
                         const char* attribute, double value, double least, double most) {
-  if (attribute == nullptr) return b.add_one(op, name, {x});
+  if (attribute == nullptr) return nodes(b).add_one(op, name, {x});
   if (!(value > least && value < most))
     fail("graph", "{}: the {} must be between {} and {}, got {}", name, attribute, least, most, value);
-  return b.add_one(op, name, {x}, {{attribute, value}});
+  return nodes(b).add_one(op, name, {x}, {{attribute, value}});
 }
 
 }  // namespace detail
@@ -59,8 +59,9 @@ const OpDef kDropout{"dropout", Form::elementwise, detail::same_shape, dropout_b
 TensorId dropout(Builder& b, const std::string& name, TensorId x, double p) {
   if (!(p >= 0 && p < 1)) fail("graph", "{}: p must be at least 0 and below 1, got {}", name, p);
   if (!b.training()) return x;
-  return b.add_one(kDropout, name, {x},
-                   {{"p", p}, {"tensor", static_cast<double>(tensor_number(b.node_name(name) + ".out"))}});
+  return nodes(b).add_one(
+      kDropout, name, {x},
+      {{"p", p}, {"tensor", static_cast<double>(tensor_number(nodes(b).node_name(name) + ".out"))}});
 }
 
 }  // namespace ulp

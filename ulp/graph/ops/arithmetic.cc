@@ -35,11 +35,11 @@ const OpDef kCopy{"copy", Form::elementwise};
 const OpDef kSeed{"seed", Form::elementwise};
 
 TensorId add(Builder& b, const std::string& name, TensorId x, TensorId y) {
-  return b.add_one(kAdd, name, {x, y});
+  return nodes(b).add_one(kAdd, name, {x, y});
 }
 
 TensorId multiply(Builder& b, const std::string& name, TensorId x, TensorId y) {
-  return b.add_one(kMultiply, name, {x, y});
+  return nodes(b).add_one(kMultiply, name, {x, y});
 }
 
 }  // namespace ulp

@@ -18,6 +18,8 @@ namespace ulp {
 extern const OpDef kImageBatch;
 // (examples (n)) -> out (n, ...): rows of an int32 array (rows, ...), such as labels or tokens.
 extern const OpDef kTake;
+// The same of an fp32 array, such as ratings: targets of a loss.
+extern const OpDef kTakeTarget;
 
 struct ImageBatchOptions {
   static constexpr int64_t kMaxChannels = 4;

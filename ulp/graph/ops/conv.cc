@@ -65,12 +65,12 @@ TensorId conv2d(Builder& b, const std::string& name, TensorId x, const ConvOptio
     in.push_back(b.weight(name + ".bias", {o.out}, Init::uniform(static_cast<float>(1 / std::sqrt(fan_in)))));
   }
   const auto stride = static_cast<double>(o.stride), padding = static_cast<double>(o.padding);
-  return b.add_one(kConv2d, name, std::move(in),
-                   {{"stride_h", stride},
-                    {"stride_w", stride},
-                    {"padding_h", padding},
-                    {"padding_w", padding},
-                    {"groups", static_cast<double>(o.groups)}});
+  return nodes(b).add_one(kConv2d, name, std::move(in),
+                          {{"stride_h", stride},
+                           {"stride_w", stride},
+                           {"padding_h", padding},
+                           {"padding_w", padding},
+                           {"groups", static_cast<double>(o.groups)}});
 }
 
 }  // namespace ulp

@@ -87,37 +87,39 @@ const OpDef kBceWithLogits{.name = "bce_with_logits",
 const OpDef kClassify{.name = "classify", .infer = classify_shape, .operands = kAgainstLabels};
 const OpDef kLossSum{.name = "loss_sum", .infer = loss_sum_shape, .operands = kAgainstTarget};
 
-TensorId softmax(Builder& b, const std::string& name, TensorId x) { return b.add_one(kSoftmax, name, {x}); }
+TensorId softmax(Builder& b, const std::string& name, TensorId x) {
+  return nodes(b).add_one(kSoftmax, name, {x});
+}
 
 TensorId log_softmax(Builder& b, const std::string& name, TensorId x) {
-  return b.add_one(kLogSoftmax, name, {x});
+  return nodes(b).add_one(kLogSoftmax, name, {x});
 }
 
 TensorId nll(Builder& b, const std::string& name, TensorId log_probabilities, TensorId labels,
              double smoothing) {
-  return b.add_one(kNll, name, {log_probabilities, labels}, smoothed(name, smoothing));
+  return nodes(b).add_one(kNll, name, {log_probabilities, labels}, smoothed(name, smoothing));
 }
 
 TensorId cross_entropy(Builder& b, const std::string& name, TensorId scores, TensorId labels,
                        double smoothing) {
-  return b.add_one(kCrossEntropy, name, {scores, labels}, smoothed(name, smoothing));
+  return nodes(b).add_one(kCrossEntropy, name, {scores, labels}, smoothed(name, smoothing));
 }
 
 TensorId mse(Builder& b, const std::string& name, TensorId x, TensorId target) {
-  return b.add_one(kMse, name, {x, target});
+  return nodes(b).add_one(kMse, name, {x, target});
 }
 
 TensorId bce_with_logits(Builder& b, const std::string& name, TensorId x, TensorId target) {
-  return b.add_one(kBceWithLogits, name, {x, target});
+  return nodes(b).add_one(kBceWithLogits, name, {x, target});
 }
 
 TensorId classify(Builder& b, const std::string& name, TensorId scores, TensorId labels, TensorId loss) {
-  return b.add_one(kClassify, name, {scores, labels, loss});
+  return nodes(b).add_one(kClassify, name, {scores, labels, loss});
 }
 
 TensorId loss_sum(Builder& b, const std::string& name, TensorId terms, TensorId weights) {
-  return b.add_one(kLossSum, name,
-                   weights ? std::vector<TensorId>{terms, weights} : std::vector<TensorId>{terms});
+  return nodes(b).add_one(kLossSum, name,
+                          weights ? std::vector<TensorId>{terms, weights} : std::vector<TensorId>{terms});
 }
 
 }  // namespace ulp

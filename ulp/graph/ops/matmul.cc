@@ -103,17 +103,17 @@ TensorId linear(Builder& b, const std::string& name, TensorId x, const LinearOpt
   const Init init = Init::uniform(static_cast<float>(1 / std::sqrt(static_cast<double>(width))));
   std::vector<TensorId> in{x, b.weight(name + ".weight", {o.out, width}, o.init.value_or(init))};
   if (o.bias) in.push_back(b.weight(name + ".bias", {o.out}, o.bias_init.value_or(init)));
-  return b.add_one(kLinear, name, std::move(in));
+  return nodes(b).add_one(kLinear, name, std::move(in));
 }
 
 TensorId matmul(Builder& b, const std::string& name, TensorId x, TensorId y, bool transpose_x,
                 bool transpose_y) {
-  return b.add_one(kMatmul, name, {x, y}, transposes(transpose_x, transpose_y));
+  return nodes(b).add_one(kMatmul, name, {x, y}, transposes(transpose_x, transpose_y));
 }
 
 TensorId embedding(Builder& b, const std::string& name, TensorId indices, int64_t rows, int64_t width,
                    Init init) {
-  return b.add_one(kEmbedding, name, {b.weight(name + ".weight", {rows, width}, init), indices});
+  return nodes(b).add_one(kEmbedding, name, {b.weight(name + ".weight", {rows, width}, init), indices});
 }
 
 }  // namespace ulp

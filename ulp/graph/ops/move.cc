@@ -12,8 +12,6 @@ namespace {
 constexpr std::array<std::string_view, Shape::kMaxRank> kExtent = {"extent0", "extent1", "extent2",
                                                                    "extent3"};
 constexpr std::array<std::string_view, Shape::kMaxRank> kAxis = {"axis0", "axis1", "axis2", "axis3"};
-constexpr std::array<std::string_view, 8> kSplitNames = {"out0", "out1", "out2", "out3",
-                                                         "out4", "out5", "out6", "out7"};
 
 std::vector<Output> reshape_shape(const Attrs& attrs, std::span<const Shape> in) {
   std::vector<int64_t> extents;
@@ -99,13 +97,12 @@ void concat_backward(Gradients& gradients, const Node& node) {
 
 std::vector<Output> split_shape(const Attrs& attrs, std::span<const Shape> in) {
   const int64_t parts = attrs.integer("parts");
-  if (parts < 1 || parts > static_cast<int64_t>(kSplitNames.size()) || in[0].back() % parts != 0) {
-    fail("shape", "{} channels cannot be split in {} parts: it must be a divisor of them, at most {}",
-         in[0].back(), parts, kSplitNames.size());
-  }
+  if (parts < 1 || in[0].back() % parts != 0)
+    fail("shape", "{} channels cannot be split in {} parts: it must be a divisor of them", in[0].back(),
+         parts);
   std::vector<Output> outputs;
   for (int64_t i = 0; i < parts; ++i) {
-    outputs.push_back({kSplitNames[static_cast<size_t>(i)], with_channels(in[0], in[0].back() / parts)});
+    outputs.push_back({"out" + std::to_string(i), with_channels(in[0], in[0].back() / parts)});
   }
   return outputs;
 }
@@ -136,7 +133,7 @@ TensorId reshape(Builder& b, const std::string& name, TensorId x, const Shape& s
   for (int axis = 0; axis < shape.rank(); ++axis) {
     attrs.set(kExtent[static_cast<size_t>(axis)], static_cast<double>(shape[axis]));
   }
-  return b.add_one(kReshape, name, {x}, std::move(attrs));
+  return nodes(b).add_one(kReshape, name, {x}, std::move(attrs));
 }
 
 TensorId flatten(Builder& b, const std::string& name, TensorId x) {
@@ -146,7 +143,7 @@ TensorId flatten(Builder& b, const std::string& name, TensorId x) {
 
 TensorId channel_shuffle(Builder& b, const std::string& name, TensorId x, int64_t groups) {
   if (groups <= 0) fail("graph", "{}: groups must be positive, got {}", name, groups);
-  return b.add_one(kChannelShuffle, name, {x}, {{"groups", static_cast<double>(groups)}});
+  return nodes(b).add_one(kChannelShuffle, name, {x}, {{"groups", static_cast<double>(groups)}});
 }
 
 TensorId transpose(Builder& b, const std::string& name, TensorId x, const std::vector<int>& axes) {
@@ -155,16 +152,16 @@ TensorId transpose(Builder& b, const std::string& name, TensorId x, const std::v
   }
   Attrs attrs;
   for (size_t axis = 0; axis < axes.size(); ++axis) attrs.set(kAxis[axis], axes[axis]);
-  return b.add_one(kTranspose, name, {x}, std::move(attrs));
+  return nodes(b).add_one(kTranspose, name, {x}, std::move(attrs));
 }
 
 TensorId concat(Builder& b, const std::string& name, const std::vector<TensorId>& in) {
   if (in.size() < 2) fail("graph", "{}: two or more tensors can be joined, got {}", name, in.size());
-  return b.add_one(kConcat, name, in);
+  return nodes(b).add_one(kConcat, name, in);
 }
 
 std::vector<TensorId> split(Builder& b, const std::string& name, TensorId x, int64_t parts) {
-  return b.add(kSplit, name, {x}, {{"parts", static_cast<double>(parts)}});
+  return nodes(b).add(kSplit, name, {x}, {{"parts", static_cast<double>(parts)}});
 }
 
 }  // namespace ulp

@@ -75,21 +75,21 @@ TensorId batch_norm(Builder& b, const std::string& name, TensorId x, const NormO
   const Shape channels{shape.back()};
   const TensorId gamma = b.weight(name + ".weight", channels, Init::constant(1));
   const TensorId beta = b.weight(name + ".bias", channels, Init::constant(0));
-  TensorId mean = b.statistic(name + ".running_mean", channels, 0);
-  TensorId variance = b.statistic(name + ".running_var", channels, 1);
+  TensorId mean = nodes(b).statistic(name + ".running_mean", channels, 0);
+  TensorId variance = nodes(b).statistic(name + ".running_var", channels, 1);
   if (b.training()) {
-    const auto batch = b.add(kBatchStats, name + ".batch", {x});
-    b.graph().add_node({&kBatchTrack,
-                        name + ".track",
-                        {{"momentum", options.momentum}, {"rows", static_cast<double>(shape.rows())}},
-                        batch,
-                        {mean, variance},
-                        Phase::forward,
-                        false});
+    const auto batch = nodes(b).add(kBatchStats, name + ".batch", {x});
+    nodes(b).graph().add_node({&kBatchTrack,
+                               name + ".track",
+                               {{"momentum", options.momentum}, {"rows", static_cast<double>(shape.rows())}},
+                               batch,
+                               {mean, variance},
+                               Phase::forward,
+                               false});
     mean = batch[0];
     variance = batch[1];
   }
-  return b.add_one(kBatchNorm, name, {x, gamma, beta, mean, variance}, {{"epsilon", options.epsilon}});
+  return nodes(b).add_one(kBatchNorm, name, {x, gamma, beta, mean, variance}, {{"epsilon", options.epsilon}});
 }
 
 TensorId layer_norm(Builder& b, const std::string& name, TensorId x, double epsilon) {
@@ -97,7 +97,7 @@ TensorId layer_norm(Builder& b, const std::string& name, TensorId x, double epsi
   const Shape channels{b.shape(x).back()};
   const TensorId gamma = b.weight(name + ".weight", channels, Init::constant(1));
   const TensorId beta = b.weight(name + ".bias", channels, Init::constant(0));
-  return b.add_one(kLayerNorm, name, {x, gamma, beta}, {{"epsilon", epsilon}});
+  return nodes(b).add_one(kLayerNorm, name, {x, gamma, beta}, {{"epsilon", epsilon}});
 }
 
 }  // namespace ulp

@@ -68,15 +68,15 @@ const OpDef kGlobalAverageGrad{"global_average_grad"};
 const OpDef kGlobalAverage{"global_average", Form::general, global_average_shape, spread<kGlobalAverageGrad>};
 
 TensorId max_pool(Builder& b, const std::string& name, TensorId x, const PoolOptions& options) {
-  return b.add_one(kMaxPool, name, {x}, pool_attrs(name, options));
+  return nodes(b).add_one(kMaxPool, name, {x}, pool_attrs(name, options));
 }
 
 TensorId avg_pool(Builder& b, const std::string& name, TensorId x, const PoolOptions& options) {
-  return b.add_one(kAvgPool, name, {x}, pool_attrs(name, options));
+  return nodes(b).add_one(kAvgPool, name, {x}, pool_attrs(name, options));
 }
 
 TensorId global_average(Builder& b, const std::string& name, TensorId x) {
-  return b.add_one(kGlobalAverage, name, {x});
+  return nodes(b).add_one(kGlobalAverage, name, {x});
 }
 
 }  // namespace ulp
