@@ -85,7 +85,8 @@ TEST_F(CheckUps, TheShortText) {
 
 TEST_F(CheckUps, PromotionsComeFromTheMetrics) {
   const std::string promote =
-      R"~({"event":"promote","step":12,"tensor":"conv1.out","from":"fp(4,3,4)","to":"fp(6,9,0)","overflow_ratio":0.2})~";
+      R"~({"event":"promote","step":12,"tensor":"conv1.out","from":"fp(4,3,4)","to":"fp(6,9,0)",)~"
+      R"~("overflow_ratio":0.2})~";
   run_with(0.25f, "{\"event\":\"step\",\"step\":1,\"loss\":1}\n" + promote + "\n{\"event\":\"st");
   EXPECT_EQ(check_up(folder_.path()).diagnosis.condition, Condition::settled);
   EXPECT_TRUE(check_up(folder_.path()).treatments.empty());

@@ -13,6 +13,9 @@
 
 namespace ulp {
 
+// The metric of lines and checkpoints that name none: accuracy, a share of examples.
+inline constexpr std::string_view kUnnamedMetric = "acc";
+
 class MetricsFile {
  public:
   // Makes the file or goes on at its end. One that ends within a line is refused: what is appended

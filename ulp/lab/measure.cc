@@ -125,18 +125,12 @@ class MeasuredFile {
   std::ofstream file_;
 };
 
-// Smaller is better. Of a share, such as accuracy, what is missing to 1.
-double cost_of(const Score& score, double value) {
-  if (std::isnan(value)) return std::numeric_limits<double>::infinity();
-  return score.higher_is_better ? 1 - value : value;
-}
-
 double trained_error(const RunConfig& config, const LearningTask& task, uint32_t low) {
   Pilot pilot(config, task, {.tests = true});
   pilot.engine().set_assignment(pilot.low(groups_of(low)));
   // Where the loss scale gets stuck the run is over; what it has learnt by then is what counts.
   pilot.train(pilot.total_steps());
-  return cost_of(score_of(task.metrics().front()), pilot.score());
+  return score_of(task.metrics().front()).cost(pilot.score());
 }
 
 std::vector<Choice> planned_choices(const ParetoOptions& options, const LearningTask& task,

@@ -18,7 +18,7 @@ constexpr MemoryKind kKinds[] = {MemoryKind::aggregate, MemoryKind::peak};
 const char* kind_text(MemoryKind kind) { return kind == MemoryKind::peak ? "planned peak" : "aggregate"; }
 
 // What a reader looks at: accuracy, not its lack.
-double shown_measure(double cost, const Score& score) { return score.higher_is_better ? 1 - cost : cost; }
+double shown_measure(double cost, const Score& score) { return score.value(cost); }
 
 std::string cost_text(double cost, const Score& score) { return score.text(shown_measure(cost, score)); }
 

@@ -141,6 +141,7 @@ class ReportOfRuns : public testing::Test {
     if (!begun) return;
     outcomes.back().result.metric = "bpc";
     outcomes.back().result.higher_is_better = false;
+    outcomes.back().result.share = false;
   }
 
   std::vector<SweepRun> runs;

@@ -15,6 +15,7 @@ void add_epoch(RunResult& result, const Json& line) {
   const Score score = epoch_score(line);
   result.metric = score.name;
   result.higher_is_better = score.higher_is_better;
+  result.share = score.share;
   const std::string key = "test_" + result.metric, fp32 = key + "_fp32";
   const double value = metric_number(line, key), loss = metric_number(line, "train_loss");
   ++result.epochs;
@@ -64,7 +65,8 @@ double metric_number(const Json& line, const std::string& key) {
 }
 
 Score epoch_score(const Json& line) {
-  return {line.value("metric", "acc"), line.value("higher_is_better", true)};
+  const std::string name = line.value("metric", std::string(kUnnamedMetric));
+  return {name, line.value("higher_is_better", true), line.value("share", name == kUnnamedMetric)};
 }
 
 RunResult parse_result(std::string_view text, const std::string& path) {

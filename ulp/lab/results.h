@@ -13,12 +13,12 @@
 namespace ulp {
 
 struct RunResult {
-  uint64_t steps = 0, epochs = 0;  // completed
-  bool done = false;               // to the end
-  std::string metric = "acc";      // the task's first
-  bool higher_is_better = true;
-  // After the first epoch with the best test value; the second with the same weights computed in fp32. NaN where no epoch
-  // ended with a finite loss.
+  uint64_t steps = 0, epochs = 0;                    // completed
+  bool done = false;                                 // to the end
+  std::string metric = std::string(kUnnamedMetric);  // the task's first
+  bool higher_is_better = true, share = true;
+  // After the first epoch with the best test value; the second with the same weights computed in
+  // fp32. NaN where no epoch ended with a finite loss.
   double best = std::numeric_limits<double>::quiet_NaN(), best_fp32 = best;
   double train_loss = best;  // of the last epoch; NaN where there was none
   double low_ratio = 0;      // mean over the epochs
@@ -29,7 +29,7 @@ struct RunResult {
   bool lost = false;      // that of the last step is not
   std::string why = {};   // of a run that was stopped for it
 
-  Score score() const { return {metric, higher_is_better}; }
+  Score score() const { return {metric, higher_is_better, share}; }
 };
 
 // From metrics.jsonl in the folder, as far as it is written; a run that has none has come to

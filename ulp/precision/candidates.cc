@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ulp/base/error.h"
+#include "ulp/base/text.h"
 
 namespace ulp {
 namespace {
@@ -24,7 +25,8 @@ const CandidatePreset& find_preset(std::string_view name) {
     if (preset.name == name) return preset;
     known.push_back(preset.name);
   }
-  fail("precision", "unknown candidates '{}': known are {}", name, fmt::join(known, ", "));
+  fail("precision", "unknown candidates '{}': {}known are {}", name, nearest_hint(name, known),
+       fmt::join(known, ", "));
 }
 
 Candidates::Pair checked(std::string_view what, Storage high, Storage low) {

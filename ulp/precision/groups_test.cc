@@ -135,7 +135,7 @@ TEST(Groups, AWeightUsedTwiceCountsOnce) {
   Builder b(graph, Mode::training);
   const TensorId x = input(b, "input", {2, 4});
   const TensorId tied = b.weight("tied", {4, 4}, Init::normal(1));
-  b.add_one(kLinear, "second", {b.add_one(kLinear, "first", {x, tied}), tied});
+  nodes(b).add_one(kLinear, "second", {nodes(b).add_one(kLinear, "first", {x, tied}), tied});
   EXPECT_EQ(group_elements(counted_tensors(graph)), (std::vector<size_t>{2 * 8 + 2 * 16, 2 * 8, 2 * 8}));
 }
 

@@ -4,6 +4,7 @@
 // that end so.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,13 @@ struct FormatOverride {
   std::string name;
   Storage storage;
 };
+
+// Names alone, separated by spaces, with the same stars. Throws an Error for one that has a star
+// elsewhere.
+std::vector<std::string> parse_names(std::string_view text);
+// The numbers of the tensors that such a name stands for. Throws an Error if there are none, which
+// gives the nearest ones.
+std::vector<size_t> tensors_named(std::string_view name, std::span<const CountedTensor> tensors);
 
 // Throws an Error for text that is no such list.
 std::vector<FormatOverride> parse_overrides(std::string_view text);

@@ -3,6 +3,7 @@
 #include <array>
 #include <vector>
 
+#include "ulp/base/text.h"
 #include "ulp/precision/policies.h"
 
 namespace ulp {
@@ -30,7 +31,10 @@ std::unique_ptr<Policy> parse_policy(std::string_view text, const PolicyOptions&
     if (request.argument && !row.takes()) request.refuse("nothing follows {}", row.name);
     return row.make(request);
   }
-  fail("precision", "unknown policy '{}'; forms: {}", text, policy_forms());
+  std::vector<std::string_view> known;
+  for (const PolicyInfo& row : all_policies()) known.push_back(row.name);
+  fail("precision", "unknown policy '{}'; {}forms: {}", text, nearest_hint(text.substr(0, colon), known),
+       policy_forms());
 }
 
 }  // namespace ulp

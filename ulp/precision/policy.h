@@ -5,8 +5,8 @@
 // Each has a row in the source that defines it, by_*.cc or listed.cc; policies.h lists them.
 //
 // Two look beyond the graph: sensitivity:R[:FILE] at what pilot steps measured, which stands in the file
-// (`ulp sensitivity` writes it) or comes with the options, and peak:BYTES at plans. They are pure functions of
-// that.
+// (`ulp sensitivity` writes it) or comes with the options, and peak:BYTES at plans. They are pure
+// functions of that.
 //
 // Low and high are those of the candidates, whose weight gradients are usually always high. R
 // counts whole groups, as in the public code of the precision-assignment paper. So size:R can end
@@ -66,8 +66,9 @@ struct PolicyOptions {
   std::function<std::vector<double>()> sensitivities = {};
 };
 
-// By its text, in one of the forms of policy_forms. A file is read here, so that a policy does not change afterwards.
-// Throws an Error for any other text, which says what is wrong with it and lists the forms.
+// By its text, in one of the forms of policy_forms. A file is read here, so that a policy does not
+// change afterwards. Throws an Error for any other text, which says what is wrong with it and lists
+// the forms.
 std::unique_ptr<Policy> parse_policy(std::string_view text, const PolicyOptions& options = {});
 
 // The format of the text fpu16:FORMAT; none for other policies. Throws an Error for one that cannot

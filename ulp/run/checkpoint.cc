@@ -228,6 +228,10 @@ void save_run_checkpoint(const std::string& path, const std::string& run, const 
                              {"final_test_" + p.metric, fmt::format("{}", p.last)},
                              {"finished", p.finished ? "1" : "0"}};
   // Where they say something: files of other runs stay as they were.
+  if (p.metric != kUnnamedMetric) {
+    metadata["metric"] = p.metric;
+    metadata["higher_is_better"] = p.higher_is_better ? "1" : "0";
+  }
   if (p.not_finite > 0) {
     metadata["not_finite"] = std::to_string(p.not_finite);
     metadata["not_finite_first"] = p.first_not_finite;
@@ -269,6 +273,7 @@ RunProgress load_run_checkpoint(const std::string& path, const std::string& run,
     if (key.starts_with(kEpoch) && key != "epoch_loss") p.epoch_metrics[key.substr(kEpoch.size())] = value;
   }
   p.metric = metric;
+  p.higher_is_better = metadata_text(metadata, "higher_is_better") != "0";
   p.best = number<double>(metadata, path, "best_test_" + p.metric);
   p.last = number<double>(metadata, path, "final_test_" + p.metric);
   if (metadata.contains("not_finite")) {

@@ -1,5 +1,5 @@
-// Where a run stands, in one file: all state tensors, bit for bit, and the counts that go with them. A safetensors file;
-// tensors in formats that it knows are readable by others as they are.
+// Where a run stands, in one file: all state tensors, bit for bit, and the counts that go with
+// them. A safetensors file; tensors in formats that it knows are readable by others as they are.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ulp/io/metrics.h"
 #include "ulp/io/safetensors.h"
 #include "ulp/precision/loss_scale.h"
 #include "ulp/runtime/state.h"
@@ -35,7 +36,9 @@ struct RunProgress : StepProgress {
   double epoch_loss = 0, epoch_weight = 0;
   std::map<std::string, std::string> epoch_metrics;
   // Of the task's first metric, `best_test_NAME` and `final_test_NAME` in the file.
-  std::string metric = "acc";
+  // One that is not the metric of files that name none stands in the file with its direction.
+  std::string metric = std::string(kUnnamedMetric);
+  bool higher_is_better = true;
   double best = 0, last = 0;  // NaN: of no epoch yet that counts
   // Steps in a row up to the last one whose loss was not finite, and which tensor was first.
   uint64_t not_finite = 0;
@@ -47,24 +50,25 @@ struct RunProgress : StepProgress {
   bool operator==(const RunProgress&) const = default;
 };
 
-// Atomic. `run` says what decides the bits, as items separated by "; " ("batch 128; seed 0"): a file of another run is
-// refused when loaded.
+// Atomic. `run` says what decides the bits, as items separated by "; " ("batch 128; seed 0"): a
+// file of another run is refused when loaded.
 void save_checkpoint(const std::string& path, const std::string& run, const State& state,
                      const StepProgress& progress);
 // `facts` is what the task knows of its data set.
 void save_run_checkpoint(const std::string& path, const std::string& run, const State& state,
                          const RunProgress& progress, const Facts& facts = {});
 
-// Reads the file, hands what it says to `prepare`, which makes the state that goes with it, compares all of it with that
-// state (names, shapes, storages), and only then fills it. Throws an Error for a file that is damaged, foreign, or of
-// another run.
+// Reads the file, hands what it says to `prepare`, which makes the state that goes with it,
+// compares all of it with that state (names, shapes, storages), and only then fills it. Throws an
+// Error for a file that is damaged, foreign, or of another run.
 using PrepareState = std::function<State&(const StepProgress&)>;
 StepProgress load_checkpoint(const std::string& path, const std::string& run, const PrepareState& prepare);
 RunProgress load_run_checkpoint(const std::string& path, const std::string& run, std::string_view metric,
                                 const PrepareState& prepare);
 
-// Whether the file is of a run that is finished; of `run` the first items are enough. A finished run that `run` gives more
-// epochs is not. Throws an Error for a file that is damaged, foreign, or of another run.
+// Whether the file is of a run that is finished; of `run` the first items are enough. A finished
+// run that `run` gives more epochs is not. Throws an Error for a file that is damaged, foreign, or
+// of another run.
 bool checkpoint_finished(const std::string& path, const std::string& run);
 // Of a finished run, why it was stopped; "" if it was not.
 std::string checkpoint_divergence(const std::string& path);

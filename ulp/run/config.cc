@@ -166,22 +166,22 @@ void ConfigField::check(const RunConfig& config) const {
   std::visit(Checker{*this, config, text, name}, member);
 }
 
-const ConfigField& nearest_config_field(std::string_view name) {
-  const std::span<const ConfigField> fields = config_fields();
-  const auto distance = [name](const ConfigField& field) {
-    const size_t own = edit_distance(name, field.name);
-    return field.also.empty() ? own : std::min(own, edit_distance(name, field.also));
-  };
-  return *std::min_element(fields.begin(), fields.end(), [&](const ConfigField& a, const ConfigField& b) {
-    return distance(a) < distance(b);
-  });
+std::string config_field_hint(std::string_view name) {
+  std::vector<std::string_view> known;
+  for (const ConfigField& field : config_fields()) {
+    known.push_back(field.name);
+    if (!field.also.empty()) known.push_back(field.also);
+  }
+  const std::string_view nearest = nearest_name(name, known);
+  if (nearest.empty()) return "ulp train --help has all of them";
+  return fmt::format("the nearest is {}", find_config_field(nearest).name);
 }
 
 const ConfigField& find_config_field(std::string_view name) {
   for (const ConfigField& field : config_fields()) {
     if (field.is_named(name)) return field;
   }
-  fail("config", "unknown option '{}'; the nearest is {}", name, nearest_config_field(name).name);
+  fail("config", "unknown option '{}'; {}", name, config_field_hint(name));
 }
 
 void apply_level(RunConfig& config, std::span<const ConfigSetting> level) {

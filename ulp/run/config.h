@@ -1,8 +1,10 @@
-// Everything that is chosen about a training run, as a value, and the table of its fields. The configuration file and
-// the command line are both read through that table: a new option is a member and a row, and nothing else.
+// Everything that is chosen about a training run, as a value, and the table of its fields. The
+// configuration file and the command line are both read through that table: a new option is a
+// member and a row, and nothing else.
 //
-// Three levels lie over one another: the defaults, a file, the flags. Text is checked when it is set, so that an error
-// names the line or the flag that holds it; what concerns several fields is checked by check().
+// Three levels lie over one another: the defaults, a file, the flags. Text is checked when it is
+// set, so that an error names the line or the flag that holds it; what concerns several fields is
+// checked by check().
 #pragma once
 
 #include <cstdint>
@@ -73,6 +75,8 @@ struct RunConfig {
   std::string out = "";          // "": see out_of
   int64_t checkpoint_every = 0;  // steps; 0: after each epoch only
   bool tensorboard = false;
+  std::string histograms = "";    // names of tensors; "": none
+  int64_t histogram_every = 100;  // steps
 
   bool operator==(const RunConfig&) const = default;
 };
@@ -106,17 +110,20 @@ struct ConfigField {
   // The value as text which set() takes back, exactly: shortest digits, "auto", "true", "64MB".
   std::string get(const RunConfig& config) const;
   std::string default_text() const { return get(RunConfig{}); }
-  // Throws an Error that begins with `label`, the flag or the place in a file, for text that is no such value.
+  // Throws an Error that begins with `label`, the flag or the place in a file, for text that is no
+  // such value.
   void set(RunConfig& config, std::string_view text, std::string_view label) const;
   void set(RunConfig& config, std::string_view text) const { set(config, text, name); }
   // Throws an Error unless the field by itself makes sense.
   void check(const RunConfig& config) const;
 };
 
-// The table, in the order of the help, groups together; and one row of it, or an Error that names the nearest.
+// The table, in the order of the help, groups together; and one row of it, or an Error that names
+// the nearest.
 std::span<const ConfigField> config_fields();
 const ConfigField& find_config_field(std::string_view name);
-const ConfigField& nearest_config_field(std::string_view name);
+// "the nearest is batch", or where all are listed if none is near.
+std::string config_field_hint(std::string_view name);
 
 // Lays one level over a configuration. Epochs and steps both above 0 on one level are an Error, and
 // so is one option under both its names; of different levels the later one holds.
@@ -126,8 +133,9 @@ struct ConfigSetting {
 };
 void apply_level(RunConfig& config, std::span<const ConfigSetting> level);
 
-// Throws an Error for what cannot be run, as far as can be told without data, a graph and a backend: whether they go
-// together (widths, shapes, kernels, devices) is checked by those who make them.
+// Throws an Error for what cannot be run, as far as can be told without data, a graph and a
+// backend: whether they go together (widths, shapes, kernels, devices) is checked by those who make
+// them.
 void check(const RunConfig& config);
 
 // The part of that which concerns training alone, whatever is trained and for how long.
@@ -166,13 +174,14 @@ std::optional<LossScale> loss_scale_of(const RunConfig& config);
 // as '_'. That may be taken: see RunFolder.
 std::string out_of(const RunConfig& config);
 
-// The file (TOML, keys at the top level). A key that is unknown, a value of another type and one that makes no sense
-// are Errors with the file's name and line. Not checked as a whole: flags may come over it.
+// The file (TOML, keys at the top level). A key that is unknown, a value of another type and one
+// that makes no sense are Errors with the file's name and line. Not checked as a whole: flags may
+// come over it.
 RunConfig load_config(const std::string& path);
 RunConfig parse_config(std::string_view text, const std::string& path);
 
-// A file with all fields, each under its help. Reads back to the same configuration, but for epochs that steps
-// overrule: those are written as 0. An Error if a text is not UTF-8, as TOML must be.
+// A file with all fields, each under its help. Reads back to the same configuration, but for epochs
+// that steps overrule: those are written as 0. An Error if a text is not UTF-8, as TOML must be.
 std::string config_text(const RunConfig& config);
 
 }  // namespace ulp

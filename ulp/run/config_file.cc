@@ -180,8 +180,7 @@ ConfigSetting toml_setting(std::string_view key, const toml::node& node, uint32_
   const auto field = std::find_if(fields.begin(), fields.end(),
                                   [&](const ConfigField& known) { return known.is_named(key); });
   if (field == fields.end()) {
-    fail("config", "{}:{}: unknown key '{}'; the nearest is {}", path, line, key,
-         nearest_config_field(key).name);
+    fail("config", "{}:{}: unknown key '{}'; {}", path, line, key, config_field_hint(key));
   }
   const auto value = value_text(node, *field);
   if (!value) {

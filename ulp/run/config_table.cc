@@ -62,6 +62,7 @@ constexpr ConfigRule kStorages = {.parse = [](std::string_view text) {
   if (slash != text.npos) parse_storage(text.substr(slash + 1));
 }};
 constexpr ConfigRule kFormats = {.parse = [](std::string_view text) { parse_overrides(text); }};
+constexpr ConfigRule kHistograms = {.parse = [](std::string_view text) { parse_names(text); }};
 constexpr ConfigRule kPromote = {.parse =
                                      [](std::string_view text) {
                                        if (text != "default") parse_promotion(text);
@@ -124,25 +125,46 @@ std::string task_forms() {
   return text;
 }
 
-// "0.1 for sgd; 0.001 for adam, adamw": a default of every optimizer that has one.
-std::string of_optimizers(double OptimizerTraits::*what) {
-  std::vector<std::pair<double, std::string>> found;
+// "0.1 for sgd; 0.001 for adam, adamw": what `of` says of each optimizer of which it says anything.
+template <typename Of>
+std::string of_optimizers(const Of& of) {
+  std::vector<std::pair<std::string, std::string>> found;
   Optimizers::for_each([&]<typename Op>() {
-    const double value = Op::kTraits.*what;
-    const bool has_none = (what == &OptimizerTraits::eps || what == &OptimizerTraits::beta2) && value == 0;
-    if (has_none) return;
+    const std::string said = of(Op::kTraits);
+    if (said.empty()) return;
     const auto same =
-        std::find_if(found.begin(), found.end(), [&](const auto& one) { return one.first == value; });
+        std::find_if(found.begin(), found.end(), [&](const auto& one) { return one.first == said; });
     if (same == found.end()) {
-      found.emplace_back(value, Op::kName);
+      found.emplace_back(said, Op::kName);
     } else {
       same->second += std::string(", ") + Op::kName;
     }
   });
   std::string text;
-  for (const auto& [value, names] : found)
-    text += fmt::format("{}{} for {}", text.empty() ? "" : "; ", value, names);
+  for (const auto& [said, names] : found)
+    text += fmt::format("{}{} for {}", text.empty() ? "" : "; ", said, names);
   return text;
+}
+
+std::string of_optimizers(double OptimizerTraits::*what) {
+  const bool zero_is_none =
+      what == &OptimizerTraits::eps || what == &OptimizerTraits::beta2 || what == &OptimizerTraits::momentum;
+  return of_optimizers([&](const OptimizerTraits& traits) {
+    return zero_is_none && traits.*what == 0 ? "" : fmt::format("{}", traits.*what);
+  });
+}
+
+std::string of_optimizers(const char* OptimizerTraits::*what) {
+  return of_optimizers([&](const OptimizerTraits& traits) { return traits.*what; });
+}
+
+// "sgd": those that have it.
+std::string with_trait(bool OptimizerTraits::*what) {
+  std::string names;
+  Optimizers::for_each([&]<typename Op>() {
+    if (Op::kTraits.*what) names += (names.empty() ? "" : ", ") + std::string(Op::kName);
+  });
+  return names;
 }
 
 }  // namespace
@@ -157,9 +179,12 @@ std::span<const ConfigField> config_fields() {
                                        of_optimizers(&OptimizerTraits::lr),
                            decay_help =
                                "Weight decay; auto: " + of_optimizers(&OptimizerTraits::weight_decay),
-                           beta2_help =
-                               "How much of its mean of squares Adam keeps, lion of its momentum; auto: " +
-                               of_optimizers(&OptimizerTraits::beta2),
+                           beta2_help = "A share: " + of_optimizers(&OptimizerTraits::beta2_help) +
+                                        "; auto: " + of_optimizers(&OptimizerTraits::beta2),
+                           beta1_help = "A share: " + of_optimizers(&OptimizerTraits::beta1_help),
+                           momentum_help = "Momentum; auto: " + of_optimizers(&OptimizerTraits::momentum),
+                           nesterov_help = "Let " + with_trait(&OptimizerTraits::momentums) +
+                                           " look ahead along the momentum",
                            eps_help =
                                "What is added before dividing; auto: " + of_optimizers(&OptimizerTraits::eps);
   static const ConfigField rows[] = {
@@ -197,11 +222,10 @@ std::span<const ConfigField> config_fields() {
 
       {"optimizer", "Optimizer", &C::optimizer, "NAME", optimizer_help, kOptimizer},
       {"lr", "Optimizer", &C::lr, "RATE", rate_help, kPositive, "learning_rate"},
-      {"momentum", "Optimizer", &C::momentum, "SHARE", "Momentum of sgd; auto: 0.9", kFraction},
-      {"nesterov", "Optimizer", &C::nesterov, "", "Let sgd look ahead along its momentum", kAnything},
+      {"momentum", "Optimizer", &C::momentum, "SHARE", momentum_help, kFraction},
+      {"nesterov", "Optimizer", &C::nesterov, "", nesterov_help, kAnything},
       {"weight_decay", "Optimizer", &C::weight_decay, "RATE", decay_help, kNotNegative},
-      {"beta1", "Optimizer", &C::beta1, "SHARE",
-       "How much of its mean of gradients Adam keeps; of lion, the share in its sign", kFraction},
+      {"beta1", "Optimizer", &C::beta1, "SHARE", beta1_help, kFraction},
       {"beta2", "Optimizer", &C::beta2, "SHARE", beta2_help, kFraction},
       {"eps", "Optimizer", &C::eps, "NUMBER", eps_help, kPositive},
       {"schedule", "Optimizer", &C::schedule, "FORM",
@@ -296,6 +320,11 @@ std::span<const ConfigField> config_fields() {
       {"checkpoint_every", "Output", &C::checkpoint_every, "STEPS",
        "Save a checkpoint every so many steps too; 0: after each epoch only", kCount},
       {"tensorboard", "Output", &C::tensorboard, "", "Also write events for TensorBoard", kAnything},
+      {"histograms", "Output", &C::histograms, "NAMES",
+       "Also write how these tensors are spread over exponents, such as 'conv1.* fc.weight'; a '*' stands "
+       "for anything",
+       kHistograms},
+      {"histogram_every", "Output", &C::histogram_every, "STEPS", "Do so every so many steps", kSize},
   };
   return rows;
 }

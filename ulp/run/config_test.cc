@@ -187,6 +187,8 @@ TEST(Config, TypesOfTheFile) {
 TEST(Config, UnknownKeysNameTheNearest) {
   EXPECT_SAYS(parsed("\n\nepoch = 3"), "run.toml:3: unknown key 'epoch'; the nearest is epochs");
   EXPECT_SAYS(parsed("data-dir = \"x\""), "unknown key 'data-dir'; the nearest is data_dir");
+  EXPECT_SAYS(parsed("learning_rat = 1"), "unknown key 'learning_rat'; the nearest is lr");
+  EXPECT_SAYS(parsed("frobnication = 1"), "unknown key 'frobnication'; ulp train --help has all of them");
   EXPECT_SAYS(parsed("[optimiser]\nlr = 1"), "unknown key 'optimiser'; the nearest is optimizer");
   EXPECT_SAYS(find_config_field("weights"), "unknown option 'weights'; the nearest is weight");
 }

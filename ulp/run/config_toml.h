@@ -1,5 +1,5 @@
-// Options of a run as they stand in TOML, for files that hold more than one configuration. Errors give the file's name
-// and line.
+// Options of a run as they stand in TOML, for files that hold more than one configuration. Errors
+// give the file's name and line.
 #pragma once
 
 #include <toml++/toml.h>

@@ -25,14 +25,17 @@ std::string given(const RunConfig& config, std::string_view name) {
   fail("config", "{} would change nothing: {}; leave {} out", given(config, name), why, name);
 }
 
-// Whether numbers beyond the largest may be written to it as infinities. fp32 itself is never rounded to.
-bool takes_infinities(const Storage& storage) {
-  if (is_fp32(storage)) return false;
-  if (const auto* plain = std::get_if<Plain>(&storage)) return plain->format.has_inf();
-  if (const auto* split = std::get_if<Split>(&storage)) return split->high.has_inf();
-  if (const auto* scaled = std::get_if<Scaled>(&storage)) return scaled->element.has_inf();
-  return false;  // S2FP8 saturates
+// One that this build lacks is not on the host: a sweep for another machine can be listed here.
+bool on_host(const std::string& device) {
+  try {
+    return device_of(find_backend(device)).on_host();
+  } catch (const Error&) {
+    return false;
+  }
 }
+
+// Whether numbers beyond the largest may be written to it as infinities. fp32 itself is never rounded to.
+bool takes_infinities(const Storage& storage) { return !is_fp32(storage) && has_infinity(storage); }
 
 bool takes_infinities(const Engine& engine, const RunConfig& config) {
   if (const std::optional<FloatFormat> sums = kernel_options(config).accumulator; sums && sums->has_inf())
@@ -58,8 +61,13 @@ void refuse_idle_options(const RunConfig& config) {
   has_none(traits.moments, "beta1");
   has_none(traits.moments, "beta2");
   has_none(traits.eps > 0, "eps");
+  if (config.histograms.empty() && differs(config, "histogram_every"))
+    refuse(config, "histogram_every", "--histograms names no tensor");
+  if (!config.histograms.empty() && !on_host(config.device)) {
+    fail("config", "--histograms needs the device cpu or reference, not {}", config.device);
+  }
   for (const char* name : {"tf32", "fp8_native", "tensor_core"}) {
-    if (differs(config, name) && device_of(find_backend(config.device)).on_host())
+    if (differs(config, name) && on_host(config.device))
       refuse(config, name, fmt::format("the device {} has no tensor cores", config.device));
   }
 }

@@ -14,6 +14,7 @@ namespace ulp {
 struct MetricValue {
   std::string name;
   double value = 0;
+  bool share = false;  // of examples: shown as percent
 };
 
 struct StartReport {
@@ -74,7 +75,8 @@ class Observer {
     (void)step;
   }
   virtual void on_done(const DoneReport&) {}
-  // Once, where the loss or the loss scale shows that the run goes wrong; what is known of it lies in the folder.
+  // Once, where the loss or the loss scale shows that the run goes wrong; what is known of it lies
+  // in the folder.
   virtual void on_trouble(const std::string& folder) { (void)folder; }
   // Anything else worth a line.
   virtual void on_note(const std::string& text) { (void)text; }

@@ -37,7 +37,8 @@ Pilot::Pilot(const RunConfig& config, const LearningTask& task, const PilotOptio
   for (const BatchShape& shape : task.training_shapes()) engine_->plan_training(shape);
   if (options.tests) {
     test_ = task.stream(Part::test);
-    for (const BatchShape& shape : task.evaluation_shapes()) engine_->plan_evaluation(shape);
+    for (const BatchShape& shape : task.evaluation_shapes())
+      engine_->plan_evaluation(shape, task.evaluates_fp32());
   }
   task.keep_data(*engine_);
   engine_->allocate();

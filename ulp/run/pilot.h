@@ -1,5 +1,5 @@
-// A run without a folder: the steps that a configuration would train, in memory, under any choice of groups. For those who
-// try things out before a run or beside one.
+// A run without a folder: the steps that a configuration would train, in memory, under any choice
+// of groups. For those who try things out before a run or beside one.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ class Pilot {
   Assignment low(const std::vector<int>& groups) const;
   size_t groups() const;
 
-  // The run's next steps, with its schedule and its loss scale. Nothing is promoted. False, and earlier, where the loss scale
-  // is stuck: a run would end there.
+  // The run's next steps, with its schedule and its loss scale. Nothing is promoted. False, and
+  // earlier, where the loss scale is stuck: a run would end there.
   bool train(uint64_t steps);
   uint64_t total_steps() const { return total_steps_; }  // of the configuration
   uint64_t step() const { return progress_.step; }       // that comes next

@@ -53,6 +53,7 @@ size_t Prediction::best() const {
 Predictor::Predictor(const SavedRun& run, size_t images, const std::string& device) : config_(run.config) {
   if (images == 0) throw std::logic_error("a prediction of no images");
   if (config_.threads > 0) set_thread_count(static_cast<int>(config_.threads));
+  start_threads();
   facts_ = facts_of(run, CheckpointFile(run.checkpoint));
   task_ = task_without_data(with_scores(config_), facts_);
   scores_ = task_->scores();

@@ -33,7 +33,7 @@ class Predictor {
   std::vector<Prediction> predict(const std::vector<std::string>& files, bool fp32);
 
   uint64_t step() const { return step_; }
-  // The name of its folder, or its number where the data set has no names.
+  // The name of its folder or as published with the data set; its number where that has no names.
   std::string class_name(size_t label) const;
 
  private:

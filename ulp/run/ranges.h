@@ -1,9 +1,11 @@
-// What writing a run's tensors reported, step by step, in a file of its own (ranges.bin in the run's folder): largest
-// magnitudes, and how much overflowed or was flushed to zero. The doctor reads it; training only appends.
+// What writing a run's tensors reported, step by step, in a file of its own (ranges.bin in the
+// run's folder): largest magnitudes, and how much overflowed or was flushed to zero. The doctor
+// reads it; training only appends.
 //
-// The file begins with one line of JSON that names the tensors and the model's input, then records of one size follow,
-// each of one step and with a checksum: step, loss, scale, flags, checksum, and three fp32 numbers for each tensor, all
-// little-endian. A process that is killed leaves at most one torn record at the end.
+// The file begins with one line of JSON that names the tensors and the model's input, then records
+// of one size follow, each of one step and with a checksum: step, loss, scale, flags, checksum, and
+// three fp32 numbers for each tensor, all little-endian. A process that is killed leaves at most
+// one torn record at the end.
 #pragma once
 
 #include <cstdint>
@@ -52,19 +54,21 @@ struct RangeRecord {
 
 class RangeFile {
  public:
-  // Makes the file, or goes on with the one of a run that stands after `step` steps: later records and a torn one are
-  // cut off. Where that is none, the file begins anew. Throws an Error for a file that is none, and for one of other
-  // tensors of which something would be kept.
+  // Makes the file, or goes on with the one of a run that stands after `step` steps: later records
+  // and a torn one are cut off. Where that is none, the file begins anew. Throws an Error for a
+  // file that is none, and for one of other tensors of which something would be kept.
   RangeFile(const std::string& path, const RangedModel& model, std::span<const RangedTensor> tensors,
             uint64_t step);
   RangeFile(const RangeFile&) = delete;
   RangeFile& operator=(const RangeFile&) = delete;
   ~RangeFile();
 
-  // Appends in one write; as many ranges as there are tensors. Not every step is worth its bytes: the first kAlways are
-  // written, then each stride-th so that about kMost lie in a run, the last, and every one in which something happens
-  // for the first time: a tensor overflows, or more than kFlushed of it is flushed, or has a NaN; and those that were
-  // skipped, and those that `must` be there, as long as the file has no more than kAll records. On an Error (the disk is full) the file is as it was before.
+  // Appends in one write; as many ranges as there are tensors. Not every step is worth its bytes:
+  // the first kAlways are written, then each stride-th so that about kMost lie in a run, the last,
+  // and every one in which something happens for the first time: a tensor overflows, or more than
+  // kFlushed of it is flushed, or has a NaN; and those that were skipped, and those that `must` be
+  // there, as long as the file has no more than kAll records. On an Error (the disk is full) the
+  // file is as it was before.
   static constexpr uint64_t kAlways = 256, kMost = 4096, kAll = 6000;
   static constexpr double kFlushed = 0.5;
   void write(const RangeRecord& record, uint64_t total_steps, bool must);
@@ -82,8 +86,8 @@ struct RangeHistory {
   std::vector<RangedTensor> tensors;
   std::vector<RangeRecord> records;  // by step
 };
-// A torn record at the end is left out: one that is cut short, or does not match its checksum. Throws an Error for a file
-// that is none or is damaged elsewhere.
+// A torn record at the end is left out: one that is cut short, or does not match its checksum.
+// Throws an Error for a file that is none or is damaged elsewhere.
 RangeHistory load_ranges(const std::string& path);
 
 }  // namespace ulp

@@ -249,7 +249,8 @@ TEST_F(Ranges, NotEveryStepIsWritten) {
   EXPECT_EQ(steps(), wanted);
 }
 
-// Stopped and resumed anywhere, a run leaves the file of one that was not: what was seen is seen in the records.
+// Stopped and resumed anywhere, a run leaves the file of one that was not: what was seen is seen in
+// the records.
 TEST_F(Ranges, AResumedFileIsTheSame) {
   constexpr uint64_t kTotal = 10 * RangeFile::kMost, kSteps = 700;
   const auto at = [](uint64_t step) {

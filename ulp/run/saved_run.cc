@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "ulp/base/error.h"
+#include "ulp/data/dataset.h"
 #include "ulp/run/setup.h"
 
 namespace ulp {
@@ -49,7 +50,13 @@ SavedRun open_run(std::string_view part, const std::string& folder, const std::s
 
 Facts facts_of(const SavedRun& run, const CheckpointFile& file) {
   Facts facts = file.facts();
-  return facts.empty() ? make_task(task_options(run.config))->facts() : facts;
+  if (facts.empty()) facts = make_task(task_options(run.config))->facts();
+  // Checkpoints have the names of folders; what was published under a name follows from the name.
+  const std::span<const std::string_view> names = published_class_names(run.config.data);
+  if (facts["classes"] == std::to_string(names.size())) {
+    for (size_t i = 0; i < names.size(); ++i) facts.emplace(fmt::format("class {}", i), names[i]);
+  }
+  return facts;
 }
 
 std::unique_ptr<LearningTask> task_without_data(const TaskOptions& options, const Facts& facts) {

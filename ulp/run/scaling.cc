@@ -7,8 +7,8 @@
 namespace ulp {
 namespace {
 
-// How many times larger the gradients of the last step could have been: below 1 where one overflowed, 0 where one was
-// not finite. Formats that adapt to a tensor's range set no limit.
+// How many times larger the gradients of the last step could have been: below 1 where one
+// overflowed, 0 where one was not finite. Formats that adapt to a tensor's range set no limit.
 double gradient_headroom(const Engine& engine) {
   double headroom = std::numeric_limits<double>::infinity();
   for (size_t i = 0; i < engine.stats().size(); ++i) {

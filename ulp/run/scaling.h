@@ -11,7 +11,8 @@
 
 namespace ulp {
 
-// What the run says, or what its formats need: gradients that do not reach as far as fp32 get a dynamic scale.
+// What the run says, or what its formats need: gradients that do not reach as far as fp32 get a
+// dynamic scale.
 LossScale choose_loss_scale(const RunConfig& config, std::span<const CountedTensor> tensors,
                             const Assignment& assignment);
 LossScale choose_loss_scale(const RunConfig& config, const Engine& engine);

@@ -1,17 +1,20 @@
-// How much the gradient suffers where groups are stored low: what the policy sensitivity:R goes by. On a few batches of
-// the run, the gradient of all weights under a choice of groups is compared with the one where every group is high.
+// How much the gradient suffers where groups are stored low: what the policy sensitivity:R goes by.
+// On a few batches of the run, the gradient of all weights under a choice of groups is compared
+// with the one where every group is high.
 //
-// The error is |g - g_high|^2 / |g_high|^2, squares summed over all weights, averaged over the batches. 0: no difference; about 1
-// and more: nothing is left of the gradient; infinite: it was not finite.
+// The error is |g - g_high|^2 / |g_high|^2, squares summed over all weights, averaged over the
+// batches. 0: no difference; about 1 and more: nothing is left of the gradient; infinite: it was
+// not finite.
 //
-// Before that some steps are trained, with every group high. Where weights start, scores are all alike, biases are zero
-// and so are the gradients of what lies behind a zero; a few steps on it is a network in training. More would cost
-// more than they tell: the order of groups is what counts. They are the first steps of the run itself, so
-// nothing but the configuration decides what is measured.
+// Before that some steps are trained, with every group high. Where weights start, scores are all
+// alike, biases are zero and so are the gradients of what lies behind a zero; a few steps on it is
+// a network in training. More would cost more than they tell: the order of groups is what counts.
+// They are the first steps of the run itself, so nothing but the configuration decides what is
+// measured.
 //
 // One loss scale serves all choices, since gradients at different scales round differently: the run's at that
-// moment, or where it is dynamic the largest below at which nothing overflows with all groups high. A group whose low
-// format cannot hold its gradients at that scale shows it as error.
+// moment, or where it is dynamic the largest below at which nothing overflows with all groups high.
+// A group whose low format cannot hold its gradients at that scale shows it as error.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +40,9 @@ class GradientErrors {
   // The task must outlive it. Throws an Error for a configuration or options that cannot be followed.
   GradientErrors(const RunConfig& config, const LearningTask& task, const SensitivityOptions& options);
 
-  // The steps before, and the gradients to compare with; `progress` is told after each step and each batch. To be called
-  // once, before all else. Throws an Error if there are no gradients to compare with.
+  // The steps before, and the gradients to compare with; `progress` is told after each step and
+  // each batch. To be called once, before all else. Throws an Error if there are no gradients to
+  // compare with.
   void prepare(const std::function<void()>& progress = {});
 
   // With these groups low, all of them at once.

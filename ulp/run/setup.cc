@@ -36,8 +36,9 @@ void check_sensitivity_file(const NetworkId& id, const std::string& policy) {
 }  // namespace
 
 bool decides_bits(const ConfigField& field) {
-  constexpr std::array<std::string_view, 6> free = {
-      "out", "data_dir", "threads", "checkpoint_every", "tensorboard", "stop_not_finite"};
+  constexpr std::array<std::string_view, 8> free = {
+      "out",         "data_dir",        "threads",    "checkpoint_every",
+      "tensorboard", "stop_not_finite", "histograms", "histogram_every"};
   return std::find(free.begin(), free.end(), field.name) == free.end();
 }
 

@@ -12,8 +12,8 @@
 
 namespace ulp {
 
-// Everything that decides a bit, as far as it is chosen, as checkpoints keep it. Where the run and its data lie, and what it
-// writes beside, may change.
+// Everything that decides a bit, as far as it is chosen, as checkpoints keep it. Where the run and
+// its data lie, and what it writes beside, may change.
 std::string run_text(const RunConfig& config);
 // Whether it speaks of an option at all.
 bool decides_bits(const ConfigField& field);
@@ -31,7 +31,8 @@ EngineOptions engine_options(const RunConfig& config, const LearningTask& task);
 EngineOptions::FusedOverflow fused_overflow_of(const RunConfig& config);
 std::function<bool(std::span<const CountedTensor>, const Assignment&)> may_skip(const RunConfig& config);
 
-// What a step is told. `updates` is how many were made before it, `lr` its learning rate, `scale` the loss scale.
+// What a step is told. `updates` is how many were made before it, `lr` its learning rate, `scale`
+// the loss scale.
 StepState step_state(const RunConfig& config, uint64_t step, uint64_t updates, double lr, double scale);
 // What an evaluation after so many steps is told. Where it rounds stochastically, its words are not
 // those of the next step.

@@ -14,6 +14,7 @@
 #include "ulp/optim/schedule.h"
 #include "ulp/run/export.h"
 #include "ulp/run/idle.h"
+#include "ulp/run/metric_line.h"
 #include "ulp/run/run_folder.h"
 #include "ulp/run/sensitivity.h"
 #include "ulp/run/setup.h"
@@ -28,23 +29,6 @@ double now() {
 
 double wall_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-// The worst ones by name, the rest by number: all of them stand in the metrics.
-std::string promotion_text(std::span<const Promotion> promotions, uint64_t step, size_t bytes) {
-  constexpr size_t kShown = 3;
-  std::vector<Promotion> worst(promotions.begin(), promotions.end());
-  std::stable_sort(worst.begin(), worst.end(), [](const Promotion& a, const Promotion& b) {
-    return a.overflow_ratio > b.overflow_ratio;
-  });
-  std::string text;
-  for (size_t i = 0; i < std::min(kShown, worst.size()); ++i) {
-    text += fmt::format("{}{} to {} ({:.2g}% overflowed)", i == 0 ? "" : ", ", worst[i].tensor,
-                        storage_name(worst[i].to), 100 * worst[i].overflow_ratio);
-  }
-  if (worst.size() > kShown) text += fmt::format(" and {} more", worst.size() - kShown);
-  return fmt::format("step {}: promoted {}; memory {:.1f} MiB", step, text,
-                     static_cast<double>(bytes) / (1 << 20));
 }
 
 // In TensorBoard accuracy has its whole name.
@@ -72,6 +56,7 @@ Trainer::Trainer(const RunConfig& config, Observer& observer, bool by_class)
     : config_(config), observer_(observer) {
   check(config);
   if (config.threads > 0) set_thread_count(static_cast<int>(config.threads));
+  start_threads();
   // What cannot fit is refused before the data is read, which may take minutes and gigabytes. Where
   // batches are made on the device, plans have numbers of the data in them and must wait for it.
   wanted_ = task_options(config);
@@ -86,6 +71,7 @@ Trainer::Trainer(const RunConfig& config, Observer& observer, bool by_class)
   test_ = task_->stream(Part::test);
   meter_ = task_->meter();
   progress_.metric = task_->metrics().front().name;
+  progress_.higher_is_better = task_->metrics().front().higher_is_better;
   total_steps_ = total_steps(config, train_->batches());
   run_ =
       run_text(config) + task_->data_text() + "; formats " + assignment_digest(engine_->first_assignment());
@@ -125,7 +111,7 @@ std::vector<double> Trainer::sensitivities() {
 std::vector<MetricValue> Trainer::named(const std::vector<double>& values) const {
   std::vector<MetricValue> all;
   for (size_t i = 0; i < values.size(); ++i)
-    all.push_back({std::string(task_->metrics()[i].name), values[i]});
+    all.push_back({std::string(task_->metrics()[i].name), values[i], task_->metrics()[i].share});
   return all;
 }
 
@@ -143,8 +129,21 @@ void Trainer::start(bool resume) {
   if (begins) init_weights(*engine_, config_.init, config_.seed);
   if (progress_.step == 0) stepper_->measure_scale(*train_);
   // What may refuse comes before what changes a file.
+  if (const std::string metrics = path("metrics.jsonl");
+      progress_.step > 0 && !std::filesystem::exists(metrics, error)) {
+    fail("train",
+         "{} is gone, which has the {} steps up to {}: put it back; to go on without them make an empty file "
+         "of "
+         "that name",
+         metrics, progress_.step, last);
+  }
   open_ranges();
   cut_metrics(path("metrics.jsonl"), progress_.step, progress_.epochs_done);
+  if (!config_.histograms.empty()) {
+    histograms_ = std::make_unique<HistogramFile>(path("histograms.jsonl"), config_.histograms,
+                                                  static_cast<uint64_t>(config_.histogram_every), *engine_,
+                                                  progress_.step);
+  }
   if (resume) keep_changes();
   metrics_ = std::make_unique<MetricsFile>(path("metrics.jsonl"));
   if (progress_.longer) {
@@ -233,6 +232,8 @@ bool Trainer::step(const std::atomic<bool>& stop) {
   const double lr = rate(schedule_of(config_), optimizer_config(config_).lr, progress_.step,
                          train_->batches(), total_steps_);
   const double scale = stepper_->scaler().scale();
+  const bool recorded = histograms_ && histograms_->wants(progress_.step + 1);
+  if (recorded) engine_->record_next(histograms_->tensors());
   const StepResult result = stepper_->train(
       batch, lr, progress_, [&](const Outputs& outputs) { meter_->add(outputs, batch); },
       progress_.not_finite == 0);
@@ -278,6 +279,7 @@ bool Trainer::step(const std::atomic<bool>& stop) {
   }
   if (ranges_)
     ranges_->write(range_record(report), total_steps_, !promotions.empty() || !std::isfinite(report.loss));
+  if (recorded) histograms_->write(report.step, engine_->recorded(), engine_->assignment());
   observer_.on_step(report);
   if (!promotions.empty()) promote(promotions);
   if (progress_.not_finite == 1) {
@@ -286,7 +288,7 @@ bool Trainer::step(const std::atomic<bool>& stop) {
   }
   if (progress_.not_finite > 0) report_trouble();
   // Before the loss scale's own end, which a step whose loss is not finite counts for too.
-  if (progress_.not_finite > 0 && progress_.not_finite == static_cast<uint64_t>(config_.stop_not_finite))
+  if (config_.stop_not_finite > 0 && progress_.not_finite >= static_cast<uint64_t>(config_.stop_not_finite))
     diverge();
   if (stepper_->scaler().stuck()) {
     save("last.safetensors");
@@ -334,64 +336,6 @@ Json Trainer::cancelled_by_weight() const {
   return weights;
 }
 
-void Trainer::open_ranges() {
-  const Graph& graph = engine_->graph();
-  std::vector<RangedTensor> tensors;
-  const Assignment& first = engine_->first_assignment();
-  for (const CountedTensor& tensor : engine_->counted()) {
-    const Storage storage = first.storage_of(tensor.name);
-    const TensorId id = graph.find(tensor.name);
-    if (is_fp32(storage) || !id) continue;
-    ranged_.push_back(id);
-    tensors.push_back({tensor.name, tensor.kind, tensor.elements, storage_name(storage),
-                       storage_name(first.high_of(tensor.name))});
-  }
-  if (tensors.empty()) return;
-  const RangedModel model{task_->id().input, task_->id().classes};
-  ranges_ = std::make_unique<RangeFile>(path("ranges.bin"), model, tensors, progress_.step);
-}
-
-RangeRecord Trainer::range_record(const StepReport& report) const {
-  RangeRecord record;
-  record.step = report.step;
-  record.loss = report.loss;
-  record.scale = report.scale;
-  record.skipped = report.skipped;
-  for (const TensorId id : ranged_) {
-    const auto at = static_cast<size_t>(id.index);
-    record.tensors.push_back(tensor_range(engine_->stats()[at], engine_->elements()[at]));
-  }
-  return record;
-}
-
-void Trainer::promote(std::span<const Promotion> promotions) {
-  try {
-    stepper_->promote(promotions, progress_);
-  } catch (const std::exception&) {
-    // More memory than there is. What was trained is not lost; the resumed run promotes after its next step. Weights that
-    // were to be stored otherwise may be half-way: there the last checkpoint must do.
-    if (!engine_->weights_follow()) save("last.safetensors");
-    throw;
-  }
-  for (const Promotion& promotion : promotions) {
-    metrics_->write({{"event", "promote"},
-                     {"step", progress_.step},
-                     {"tensor", promotion.tensor},
-                     {"from", storage_name(promotion.from)},
-                     {"to", storage_name(promotion.to)},
-                     {"overflow_ratio", promotion.overflow_ratio}});
-  }
-  observer_.on_note(promotion_text(promotions, progress_.step, engine_->memory().in_use()));
-}
-
-// Which metric decides, for readers who do not know the task. Lines without it are of accuracy.
-void Trainer::add_score(Json& line) const {
-  const Metric& score = task_->metrics().front();
-  if (score.name == "acc") return;
-  line["metric"] = score.name;
-  line["higher_is_better"] = score.higher_is_better;
-}
-
 void Trainer::report_trouble() {
   if (troubled_ || !ranges_) return;
   troubled_ = true;
@@ -432,7 +376,7 @@ bool Trainer::end_epoch(const std::atomic<bool>& stop) {
   line["peak_bytes"] = report.peak_bytes;
   line["seconds"] = report.seconds;
   line["examples_per_second"] = report.examples_per_second;
-  add_score(line);
+  name_metric(line, task_->metrics().front());
   metrics_->write(line);
   if (events_) {
     const auto plot = [&](const std::string& name, double value) {
@@ -462,13 +406,14 @@ bool Trainer::end_epoch(const std::atomic<bool>& stop) {
 }
 
 void Trainer::finish() {
-  // A run may end before it has taken as many steps as it would be stopped after. Where only the last step was bad and
-  // was skipped, its weights are good.
+  // A run may end before it has taken as many steps as it would be stopped after. Where only the
+  // last step was bad and was skipped, its weights are good.
   if (progress_.not_finite > 0 && !std::isfinite(test_loss_) && config_.stop_not_finite > 0) diverge();
   if (rss_forgotten_) rss_peak_ = peak_resident_bytes();
   DoneReport report;
-  report.best_test = {progress_.metric, progress_.best};
-  report.final_test = {progress_.metric, progress_.last};
+  const bool share = task_->metrics().front().share;
+  report.best_test = {progress_.metric, progress_.best, share};
+  report.final_test = {progress_.metric, progress_.last, share};
   report.peak_bytes = engine_->memory().peak();
   report.planned_peak_bytes = engine_->planned_peak_bytes();
   report.rss_start_bytes = rss_start_;
@@ -482,7 +427,7 @@ void Trainer::finish() {
                {"rss_start_bytes", report.rss_start_bytes},
                {"rss_peak_bytes", report.rss_peak_bytes},
                {"seconds", report.seconds}};
-  add_score(line);
+  name_metric(line, task_->metrics().front());
   metrics_->write(line);
   // Only now is the run finished: killed before, it writes the line again.
   progress_.finished = true;
@@ -490,47 +435,11 @@ void Trainer::finish() {
   observer_.on_done(report);
 }
 
-bool Trainer::evaluate_all(const std::atomic<bool>* stop, Evaluation& result) {
-  test_->seek(0, 0);
-  const StepState state = evaluation_state(config_, progress_.step);
-  double loss = 0, weight = 0;
-  const std::unique_ptr<Meter> own = task_->meter(), fp32 = task_->meter();
-  size_t done = 0;
-  const bool same = engine_->computes_in_fp32();
-  for (uint64_t i = 0; i < test_->batches(); ++i) {
-    if (stop != nullptr && *stop) return false;
-    const FeedBatch& batch = test_->next();
-    const StepResult part = engine_->evaluate(state, batch, [&](const Outputs& outputs) {
-      own->add(outputs, batch);
-      if (same) fp32->add(outputs, batch);
-    });
-    if (!same) {
-      engine_->evaluate_fp32(state, batch, [&](const Outputs& outputs) { fp32->add(outputs, batch); });
-    }
-    loss += part.loss;
-    weight += part.weight;
-    done += static_cast<size_t>(batch.shape.examples);
-    observer_.on_evaluate(done, test_->examples());
-  }
-  result.loss = loss / weight;
-  result.metrics = named(own->values());
-  result.metrics_fp32 = named(fp32->values());
-  result.classes = own->by_class();
-  result.classes_fp32 = fp32->by_class();
-  return true;
-}
-
-Evaluation Trainer::evaluate(const std::string& which) {
-  load(path(which + ".safetensors"));
-  Evaluation result;
-  evaluate_all(nullptr, result);
-  return result;
-}
-
 void Trainer::load(const std::string& file) {
   progress_ = load_run_checkpoint(file, run_, progress_.metric, [&](const StepProgress& progress) -> State& {
     return stepper_->prepare(progress, file);
   });
+  progress_.higher_is_better = task_->metrics().front().higher_is_better;  // older files do not say it
   stepper_->restore(progress_);
   meter_->restore(progress_.epoch_metrics);
 }
@@ -559,9 +468,17 @@ Outcome train(const RunConfig& wanted, bool resume, Observer& observer, const st
     write_file_atomically((folder / "config.toml").string(), config_text(config));
   }
   // Asked before the data is looked for, which may be gone by now.
-  if (resume && fs::exists(last, error) && checkpoint_finished(last, run_text(config))) {
-    if (const std::string why = checkpoint_divergence(last); !why.empty()) throw Diverged(why);
-    return Outcome::was_finished;
+  if (resume && fs::exists(last, error)) {
+    const bool finished = checkpoint_finished(last, run_text(config));
+    if (const std::string why = checkpoint_divergence(last); !why.empty()) {
+      if (finished) throw Diverged(why);
+      fail("train",
+           "{} has diverged, and more epochs would go on with numbers that are not finite: begin a new run "
+           "with a "
+           "lower --lr or formats with more range",
+           config.out);
+    }
+    if (finished) return Outcome::was_finished;
   }
   Trainer trainer(config, observer);
   return trainer.run(resume, stop);

@@ -3,7 +3,8 @@
 // weights of one that was not.
 //
 // In the run's folder: config.toml (before anything else), metrics.jsonl, last.safetensors, best.safetensors,
-// ranges.bin where tensors are narrow, sensitivity.json where the policy measured it, and events.* with --tensorboard.
+// ranges.bin where tensors are narrow, sensitivity.json where the policy measured it, and events.*
+// with --tensorboard.
 #pragma once
 
 #include <atomic>
@@ -18,6 +19,7 @@
 #include "ulp/precision/promotion.h"
 #include "ulp/run/checkpoint.h"
 #include "ulp/run/config.h"
+#include "ulp/run/histograms.h"
 #include "ulp/run/observer.h"
 #include "ulp/run/ranges.h"
 #include "ulp/run/stepper.h"
@@ -38,8 +40,8 @@ constexpr int kDivergedCode = 3;  // what `ulp train` then exits with
 struct Evaluation {
   double loss = 0;
   std::vector<MetricValue> metrics;       // in the run's formats
-  std::vector<MetricValue> metrics_fp32;  // computed in fp32
-  // If they were asked for, and the task has classes.
+  std::vector<MetricValue> metrics_fp32;  // computed in fp32; none if the task does without
+  // If they were asked for, and the task has classes; in fp32 if it is evaluated so.
   std::vector<ClassCount> classes, classes_fp32;
 };
 
@@ -50,9 +52,9 @@ class Trainer {
   Trainer(const RunConfig& config, Observer& observer, bool by_class = false);
   ~Trainer();
 
-  // From the start, or from where the run's last checkpoint stands. `stop` ends it after the step that is running, with a
-  // checkpoint. Throws an Error if a file cannot be written; what was saved before stays. Throws Diverged for a run that
-  // has come to nothing, once it is saved as such.
+  // From the start, or from where the run's last checkpoint stands. `stop` ends it after the step
+  // that is running, with a checkpoint. Throws an Error if a file cannot be written; what was saved
+  // before stays. Throws Diverged for a run that has come to nothing, once it is saved as such.
   Outcome run(bool resume, const std::atomic<bool>& stop);
 
   // Of a checkpoint in the run's folder: "last" or "best".
@@ -76,7 +78,6 @@ class Trainer {
   RangeRecord range_record(const StepReport& report) const;
   Json cancelled_by_weight() const;
   void promote(std::span<const Promotion> promotions);
-  void add_score(Json& line) const;
   void report_trouble();
   void watch_loss(const FeedBatch& batch, double loss);
   [[noreturn]] void diverge();
@@ -94,6 +95,7 @@ class Trainer {
   std::unique_ptr<Meter> meter_;  // of the epoch that is trained
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<MetricsFile> metrics_;
+  std::unique_ptr<HistogramFile> histograms_;  // if --histograms names tensors
   std::unique_ptr<EventWriter> events_;
   std::unique_ptr<RangeFile> ranges_;
   std::vector<TensorId> ranged_;  // whose ranges it has

@@ -181,6 +181,11 @@ class BitsMeter : public Meter {
     return {loss_ / std::numbers::ln2 / std::max(characters_, 1.0)};
   }
   void reset() override { loss_ = characters_ = 0; }
+  void merge(const Meter& other) override {
+    const auto& from = dynamic_cast<const BitsMeter&>(other);
+    loss_ += from.loss_;
+    characters_ += from.characters_;
+  }
   State save() const override {
     return {{"nats", fmt::format("{}", loss_)}, {"characters", fmt::format("{}", characters_)}};
   }

@@ -13,7 +13,7 @@
 namespace ulp {
 namespace {
 
-constexpr Metric kAccuracy{"acc", true};
+constexpr Metric kAccuracy{"acc", true, true};
 constexpr std::string_view kSums = "accuracy.sums";
 
 // Numbers of examples in the batches of an epoch: full ones and, if it differs, the last.
@@ -56,6 +56,19 @@ class AccuracyMeter : public Meter {
     correct_ = examples_ = 0;
     classes_.clear();
   }
+  void merge(const Meter& other) override {
+    const auto& from = dynamic_cast<const AccuracyMeter&>(other);
+    correct_ += from.correct_;
+    examples_ += from.examples_;
+    if (classes_.empty()) {
+      classes_ = from.classes_;
+      return;
+    }
+    for (size_t i = 0; i < from.classes_.size(); ++i) {
+      classes_[i].examples += from.classes_[i].examples;
+      classes_[i].right += from.classes_[i].right;
+    }
+  }
   State save() const override {
     return {{"correct", std::to_string(correct_)}, {"examples", std::to_string(examples_)}};
   }
@@ -67,9 +80,11 @@ class AccuracyMeter : public Meter {
  private:
   // Scores are read in evaluation alone, so the examples are the test set's.
   void add_classes(const Outputs& outputs, const FeedBatch& batch) {
-    for (size_t label = classes_.size(); label < set_->classes; ++label)
-      classes_.push_back(
-          {label < set_->class_names.size() ? set_->class_names[label] : std::to_string(label)});
+    if (classes_.empty()) {
+      const std::vector<std::string> names = class_names_of(*set_);
+      for (size_t label = 0; label < set_->classes; ++label)
+        classes_.push_back({label < names.size() ? names[label] : std::to_string(label)});
+    }
     const std::span<const float> scores = outputs[scores_];
     // Where batches are made on a device, it is told the numbers of the examples only.
     const Feed* labels = batch.find("labels");
@@ -120,7 +135,14 @@ class ImageStream : public BatchStream {
 std::unique_ptr<LearningTask> make(const TaskOptions& options) {
   DataRequest request;
   request.dir = options.data_dir;
-  if (!options.image_shape.empty()) parse_image_shape(options.image_shape, request);
+  if (!options.image_shape.empty()) {
+    // The shape may stand in a file that was written for another data set.
+    if (const DatasetInfo& info = find_dataset(options.data); info.height > 0 && !info.marker.empty()) {
+      fail("data", "image_shape is {}, and {} has a shape of its own: leave it out, or say --image-shape ''",
+           options.image_shape, info.name);
+    }
+    parse_image_shape(options.image_shape, request);
+  }
   request.seed = options.seed;
   return std::make_unique<ClassificationTask>(options, load_dataset(options.data, request));
 }

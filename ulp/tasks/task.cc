@@ -7,14 +7,26 @@
 #include <cmath>
 
 #include "ulp/base/error.h"
+#include "ulp/base/text.h"
 #include "ulp/tasks/list.h"
 
 namespace ulp {
 
-std::span<const TaskInfo> tasks() {
-  static const auto all = all_tasks();
+namespace {
+
+std::vector<TaskInfo>& table() {
+  static std::vector<TaskInfo> all = [] {
+    const auto known = all_tasks();
+    return std::vector<TaskInfo>(known.begin(), known.end());
+  }();
   return all;
 }
+
+}  // namespace
+
+std::span<const TaskInfo> tasks() { return table(); }
+
+void add_task(const TaskInfo& info) { table().push_back(info); }
 
 const TaskInfo& find_task(std::string_view name) {
   std::vector<std::string_view> known;
@@ -22,7 +34,7 @@ const TaskInfo& find_task(std::string_view name) {
     if (info.name == name) return info;
     known.push_back(info.name);
   }
-  fail("tasks", "unknown task '{}': known are {}", name, fmt::join(known, ", "));
+  fail("tasks", "unknown task '{}': {}known are {}", name, nearest_hint(name, known), fmt::join(known, ", "));
 }
 
 namespace {
@@ -65,7 +77,8 @@ Facts LearningTask::facts() const {
 
 void plan_task(Engine& engine, const LearningTask& task) {
   for (const BatchShape& shape : task.training_shapes()) engine.plan_training(shape);
-  for (const BatchShape& shape : task.evaluation_shapes()) engine.plan_evaluation(shape);
+  for (const BatchShape& shape : task.evaluation_shapes())
+    engine.plan_evaluation(shape, task.evaluates_fp32());
 }
 
 std::vector<std::pair<std::string, std::string>> NetworkId::items() const {

@@ -24,6 +24,7 @@ namespace ulp {
 struct Metric {
   std::string_view name;
   bool higher_is_better = true;
+  bool share = false;  // of examples, shown as percent
 
   // Any number is better than NaN.
   bool better(double a, double b) const {
@@ -51,6 +52,8 @@ class Meter {
   // By class, if the outputs had the scores that this needs.
   virtual std::vector<ClassCount> by_class() const { return {}; }
   virtual void reset() = 0;
+  // Adds what another meter of the same task has seen, as if it had been seen here.
+  virtual void merge(const Meter& other) = 0;
   virtual State save() const = 0;
   // Throws an Error for a state that save has not made.
   virtual void restore(const State& state) = 0;
@@ -123,6 +126,9 @@ class LearningTask {
   virtual std::vector<std::string> notes() const { return {}; }
   // With TaskOptions::scores, the output that has them, (examples, classes). "": the task has none.
   virtual std::string scores() const { return ""; }
+  // Whether runs in other formats are evaluated in fp32 too. That takes plans of its own, and where
+  // outputs are large as much time again.
+  virtual bool evaluates_fp32() const { return true; }
 };
 
 // What a task is made of. Those that a task has no use for must have their defaults.
@@ -166,6 +172,8 @@ struct TaskInfo {
 // The table, and one row of it; an unknown name throws an Error that lists the known ones.
 std::span<const TaskInfo> tasks();
 const TaskInfo& find_task(std::string_view name);
+// One row more, for tests of what knows tasks by their interface. Before the table is read.
+void add_task(const TaskInfo& info);
 
 std::unique_ptr<LearningTask> make_task(const TaskOptions& options);
 std::unique_ptr<LearningTask> outline_task(const TaskOptions& options);
