@@ -1,5 +1,5 @@
-// `ulp bench`: how fast this machine trains. `step`: one training step, its memory and its kernels. `update`: the end of one,
-// on any number of parameters.
+// `ulp bench`: how fast this machine trains. `step`: one training step, its memory and its kernels.
+// `update`: the end of one, on any number of parameters.
 #include <fmt/format.h>
 
 #include <memory>

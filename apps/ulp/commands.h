@@ -24,6 +24,10 @@ void add_memory_profile_command(CLI::App& lab);  // of lab
 void add_update_costs_command(CLI::App& lab);    // of lab
 void add_bench_command(CLI::App& program);
 void add_demo_command(CLI::App& program);
+void add_report_command(CLI::App& program);
+void add_watch_command(CLI::App& program);
+void add_runs_command(CLI::App& program);
+void add_compare_command(CLI::App& program);
 void add_sweep_command(CLI::App& program);
 void add_tune_command(CLI::App& program);
 

@@ -101,9 +101,8 @@ void print_set(const ImageSet& set, const DatasetInfo& info, const std::string& 
   line("train", counted(set.train.count(), info.train));
   line("test", counted(set.test.count(), info.test));
   line("classes", std::to_string(set.classes));
-  for (size_t i = 0; i < set.class_names.size(); ++i) {
-    line("", fmt::format("{} {}", i, printable(set.class_names[i])));
-  }
+  const std::vector<std::string> names = class_names_of(set);
+  for (size_t i = 0; i < names.size(); ++i) line("", fmt::format("{} {}", i, printable(names[i])));
   for (const std::string& name : set.skipped) line("skipped, no picture", printable(name));
   print_class_counts("train a class", class_counts(set, set.train));
   print_class_counts("test a class", class_counts(set, set.test));
@@ -135,7 +134,7 @@ void check(const CheckOptions& options) {
               {"width", set.width},
               {"channels", set.channels},
               {"classes", set.classes},
-              {"class_names", set.class_names},
+              {"class_names", class_names_of(set)},
               {"skipped", set.skipped},
               {"train", set.train.count()},
               {"test", set.test.count()},

@@ -1,7 +1,10 @@
 #include "apps/ulp/environment.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 
@@ -19,8 +22,9 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// Turns of libgomp's waiting loop: about 0.1 ms. Long enough for the gap between two parallel loops of a step on idle
-// cores, so that no thread sleeps there; short beside the 4 ms for which another process may hold a core.
+// Turns of libgomp's waiting loop: about 0.1 ms. Long enough for the gap between two parallel loops
+// of a step on idle cores, so that no thread sleeps there; short beside the 4 ms for which another
+// process may hold a core.
 constexpr const char* kSpins = "2000";
 
 }  // namespace
@@ -53,5 +57,23 @@ void apply_environment() {
 }
 
 std::string kernels_of_environment() { return variable("ULP_KERNELS"); }
+
+size_t output_columns() {
+  if (const int columns = std::atoi(variable("COLUMNS").c_str()); columns > 0)
+    return static_cast<size_t>(columns);
+  winsize size = {};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+bool output_is_utf8() {
+  for (const char* const name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    std::string locale = variable(name);
+    if (locale.empty()) continue;
+    std::transform(locale.begin(), locale.end(), locale.begin(),
+                   [](unsigned char c) { return std::tolower(c); });
+    return locale.find("utf-8") != locale.npos || locale.find("utf8") != locale.npos;
+  }
+  return false;
+}
 
 }  // namespace ulp

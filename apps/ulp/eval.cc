@@ -12,6 +12,7 @@
 #include "apps/ulp/text.h"
 #include "ulp/base/error.h"
 #include "ulp/run/export.h"
+#include "ulp/run/metric_line.h"
 #include "ulp/run/predict.h"
 #include "ulp/run/saved_run.h"
 #include "ulp/run/trainer.h"
@@ -35,7 +36,8 @@ Json classes_json(const Evaluation& result) {
     Json entry = {{"class", own.name}, {"examples", own.examples}};
     // A class of which the test set has no example has no accuracy.
     entry["test_acc"] = own.examples == 0 ? Json() : Json(share_right(own));
-    entry["test_acc_fp32"] = own.examples == 0 ? Json() : Json(share_right(result.classes_fp32[i]));
+    if (!result.classes_fp32.empty())
+      entry["test_acc_fp32"] = own.examples == 0 ? Json() : Json(share_right(result.classes_fp32[i]));
     classes.push_back(std::move(entry));
   }
   return classes;
@@ -52,7 +54,7 @@ void print_classes(const Evaluation& result) {
       return of.examples == 0 ? "-" : share_text(share_right(of));
     };
     fmt::print("{:<{}}  {:>8}  {:>8}  {:>8}\n", printable(own.name), width, own.examples, share(own),
-               share(result.classes_fp32[i]));
+               result.classes_fp32.empty() ? "-" : share(result.classes_fp32[i]));
   }
 }
 
@@ -71,14 +73,18 @@ void eval_command(const EvalOptions& options) {
     for (const MetricValue& metric : result.metrics) json["test_" + metric.name] = json_number(metric.value);
     for (const MetricValue& metric : result.metrics_fp32)
       json["test_" + metric.name + "_fp32"] = json_number(metric.value);
+    name_metric(json, trainer.task().metrics().front());
     if (!result.classes.empty()) json["classes"] = classes_json(result);
     fmt::print("{}\n", json.dump(-1, ' ', false, Json::error_handler_t::replace));
     return;
   }
   std::string text;
   for (size_t i = 0; i < result.metrics.size(); ++i) {
-    text += fmt::format("test {} {} ({} computed in fp32), ", metric_title(result.metrics[i].name),
-                        metric_text(result.metrics[i]), metric_text(result.metrics_fp32[i]));
+    const std::string fp32 = result.metrics_fp32.empty()
+                                 ? ""
+                                 : fmt::format(" ({} computed in fp32)", metric_text(result.metrics_fp32[i]));
+    text += fmt::format("test {} {}{}, ", metric_title(result.metrics[i].name),
+                        metric_text(result.metrics[i]), fp32);
   }
   fmt::print("{} after {} steps: {}loss {:.4f}\n", run.checkpoint, trainer.progress().step, text,
              result.loss);

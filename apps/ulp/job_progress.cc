@@ -81,8 +81,8 @@ class JobProgress : public JobObserver {
     if (end == JobEnd::finished) {
       try {
         const RunResult result = read_result(folder);
-        line =
-            fmt::format("finished {}  best {}", list_.names[job], metric_text({result.metric, result.best}));
+        line = fmt::format("finished {}  best {}", list_.names[job],
+                           metric_text({result.metric, result.best, result.share}));
         ++finished_;
         if (whole) times_.add(list_.jobs[job].config, seconds);
       } catch (const Error& error) {

@@ -1,5 +1,5 @@
-// Runs as processes of their own, as they are seen on standard output: a line where one begins and where one ends, with
-// the time that is left. Ctrl-C makes those that run save and end.
+// Runs as processes of their own, as they are seen on standard output: a line where one begins and
+// where one ends, with the time that is left. Ctrl-C makes those that run save and end.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@
 
 namespace ulp {
 
-// How long runs will take, by those of their kind that have ended, the nearest kind first: model, data and policy, then
-// without the policy, then any.
+// How long runs will take, by those of their kind that have ended, the nearest kind first: model,
+// data and policy, then without the policy, then any.
 class JobTimes {
  public:
   void add(const RunConfig& config, double seconds);

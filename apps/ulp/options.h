@@ -1,5 +1,5 @@
-// The options of a training run on the command line: a flag for each row of the table in ulp/run/config.h, and
-// --config FILE.
+// The options of a training run on the command line: a flag for each row of the table in
+// ulp/run/config.h, and --config FILE.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -25,7 +25,8 @@ struct RunOptions {
   const CLI::Option* file_option = nullptr;  // none where there is no --config
   std::deque<Flag> flags = {};               // whose elements never move
 
-  // The flags that were given over the file over the defaults, checked. Throws an Error for what cannot be run.
+  // The flags that were given over the file over the defaults, checked. Throws an Error for what
+  // cannot be run.
   RunConfig config() const;
   // The same, unchecked as a whole: for commands that do not train.
   RunConfig settings() const;

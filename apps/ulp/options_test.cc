@@ -123,6 +123,13 @@ TEST_F(Options, WhatIsNotUnderstoodNamesTheNearestAndTheHelp) {
         ->add_subcommand("check")
         ->add_option("NAME")
         ->required();
+    CLI::App* predict = program.add_subcommand("predict");
+    std::vector<std::string> images;
+    int top = 0;
+    bool json = false;
+    predict->add_option("IMAGE", images)->required();
+    predict->add_option("--top", top);
+    predict->add_flag("--json", json);
     std::vector<const char*> argv = {"ulp"};
     argv.insert(argv.end(), arguments);
     try {
@@ -152,12 +159,23 @@ TEST_F(Options, WhatIsNotUnderstoodNamesTheNearestAndTheHelp) {
   EXPECT_EQ(said({"train"}), "[command] --model is required (see ulp train --help)");
   EXPECT_EQ(said({"trian", "--model", "mlp"}),
             "[command] unknown command 'ulp trian'; the nearest is train (see ulp --help)");
+  // A name that is far from all is not guessed at.
+  EXPECT_EQ(said({"frobnicate"}), "[command] unknown command 'ulp frobnicate' (see ulp --help)");
+  EXPECT_EQ(said({"train", "--model", "mlp", "--frobnication", "9"}),
+            "[command] not understood: '--frobnication 9' (see ulp train --help)");
+  // A value is not lost because the command takes files, and a file is none where a switch was meant.
+  EXPECT_EQ(said({"predict", "a.png", "--batch", "3", "--tpo=1"}),
+            "[command] not understood: '--batch 3 --tpo=1' (see ulp predict --help)");
+  EXPECT_EQ(said({"predict", "--topp", "3", "a.png"}),
+            "[command] not understood: '--topp 3'; the nearest to --topp is --top (see ulp predict --help)");
+  EXPECT_EQ(said({"predict", "--jsn", "a.png"}),
+            "[command] not understood: '--jsn'; the nearest to --jsn is --json (see ulp predict --help)");
   EXPECT_EQ(said({"trian", "--help"}),
             "[command] unknown command 'ulp trian'; the nearest is train (see ulp --help)");
   EXPECT_EQ(said({"data", "chek", "mnist"}),
             "[command] unknown command 'ulp data chek'; the nearest is check (see ulp data --help)");
   EXPECT_EQ(said({"data"}), "[command] ulp data needs a subcommand: check (see ulp data --help)");
-  EXPECT_EQ(said({}), "[command] ulp needs a subcommand: train, data (see ulp --help)");
+  EXPECT_EQ(said({}), "[command] ulp needs a subcommand: train, data, predict (see ulp --help)");
   EXPECT_EQ(said({"data", "check", "a", "b"}), "[command] not understood: 'b' (see ulp data check --help)");
 }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <iterator>
 #include <string>
 #include <string_view>
@@ -35,17 +34,6 @@ std::string full_name(const CLI::App& command) {
   return (parent == nullptr ? "" : full_name(*parent) + " ") + command.get_name();
 }
 
-std::string nearest(std::string_view word, const std::vector<std::string>& known) {
-  std::string best;
-  size_t least = SIZE_MAX;
-  for (const std::string& name : known) {
-    const size_t distance = edit_distance(word, name);
-    if (distance < least) best = name;
-    least = std::min(least, distance);
-  }
-  return best;
-}
-
 std::vector<std::string> commands_of(const CLI::App& command) {
   std::vector<std::string> names;
   for (const CLI::App* one : command.get_subcommands([](const CLI::App*) { return true; }))
@@ -60,38 +48,56 @@ std::string_view bare(std::string_view option) {
   return option;
 }
 
+// "--batch" for "--bacth=3"; "" where no option is near.
 std::string nearest_option(const CLI::App& command, std::string_view word) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : command.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back(name);
-  }
-  return "--" + nearest(bare(word), names);
+  std::vector<std::string_view> names;
+  for (const CLI::Option* option : command.get_options())
+    names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
+  const std::string_view name = nearest_name(bare(word), names);
+  return name.empty() ? "" : fmt::format("--{}", name);
 }
 
 void check_commands(const CLI::App& command) {
   const std::vector<std::string> left = command.remaining(), known = commands_of(command);
   if (left.empty() || is_option(left.front()) || known.empty()) return;
-  fail("command", "unknown command '{} {}'; the nearest is {} (see {} --help)", full_name(command),
-       shown_text(left.front()), nearest(left.front(), known), full_name(command));
+  const std::vector<std::string_view> names(known.begin(), known.end());
+  const std::string_view nearest = nearest_name(left.front(), names);
+  fail("command", "unknown command '{} {}'{} (see {} --help)", full_name(command), shown_text(left.front()),
+       nearest.empty() ? "" : fmt::format("; the nearest is {}", nearest), full_name(command));
+}
+
+// What the parser left over, in its order. It may have taken the value of an option that it does
+// not know for one of the files that a command takes: that value belongs here too.
+std::vector<std::string> not_understood(const CLI::App& command, const std::vector<std::string>& words) {
+  const std::vector<std::string> left = command.remaining();
+  std::vector<std::string> all;
+  auto at = words.begin();
+  for (size_t i = 0; i < left.size(); ++i) {
+    all.push_back(left[i]);
+    at = std::find(at, words.end(), left[i]);
+    if (at == words.end() || ++at == words.end()) continue;
+    const bool alone = !is_option(left[i]) || left[i].find('=') != std::string::npos;
+    if (alone || is_option(*at) || (i + 1 < left.size() && left[i + 1] == *at)) continue;
+    const std::string meant = nearest_option(command, left[i]);
+    if (meant.empty() || command.get_option(meant)->get_expected_max() > 0) all.push_back(*at);
+  }
+  return all;
 }
 
 // Of the commands from the program to the one that was chosen, in this order.
-void check_words(const CLI::App& command) {
+void check_words(const CLI::App& command, const std::vector<std::string>& words) {
   check_commands(command);
-  if (const std::vector<std::string> left = command.remaining(); !left.empty()) {
-    std::string unknown;
-    for (const std::string& word : left) {
-      if (unknown.empty() && is_option(word)) unknown = word;
-    }
+  if (const std::vector<std::string> left = not_understood(command, words); !left.empty()) {
+    const auto unknown = std::find_if(left.begin(), left.end(), is_option);
+    const std::string meant = unknown == left.end() ? "" : nearest_option(command, *unknown);
     fail("command", "not understood: '{}'{} (see {} --help)",
          shown_text(fmt::format("{}", fmt::join(left, " ")), kMostShown),
-         unknown.empty()
-             ? ""
-             : fmt::format("; the nearest to {} is {}", shown_text(unknown.substr(0, unknown.find('='))),
-                           nearest_option(command, unknown)),
+         meant.empty() ? ""
+                       : fmt::format("; the nearest to {} is {}",
+                                     shown_text(unknown->substr(0, unknown->find('='))), meant),
          full_name(command));
   }
-  for (const CLI::App* chosen : command.get_subcommands()) check_words(*chosen);
+  for (const CLI::App* chosen : command.get_subcommands()) check_words(*chosen, words);
 }
 
 // The parser would take any number for a switch.
@@ -130,7 +136,7 @@ void parse_program(CLI::App& program, int argc, const char* const* argv) {
   } catch (const CLI::RuntimeError&) {
     throw;
   } catch (const CLI::ParseError& error) {
-    check_words(program);
+    check_words(program, {argv + 1, argv + argc});
     const CLI::App& command = chosen(program);
     const std::string page = full_name(command);
     if (const std::vector<std::string> known = commands_of(command); !known.empty())

@@ -13,8 +13,8 @@ struct PilotCommandOptions {
   RunOptions run;
   SensitivityOptions pilot;
 
-  // Checked. Throws an Error for what cannot be run, and for a policy: every group is tried, whatever it says. One in
-  // the file is passed over, so that the file of a run can be used.
+  // Checked. Throws an Error for what cannot be run, and for a policy: every group is tried,
+  // whatever it says. One in the file is passed over, so that the file of a run can be used.
   RunConfig config() const;
 };
 

@@ -60,6 +60,10 @@ void run(int argc, char** argv) {
   ulp::add_predict_command(program);
   ulp::add_export_command(program);
   ulp::add_doctor_command(program);
+  ulp::add_runs_command(program);
+  ulp::add_compare_command(program);
+  ulp::add_report_command(program);
+  ulp::add_watch_command(program);
   ulp::add_sensitivity_command(program);
   ulp::add_lab_command(program);
   ulp::add_bench_command(program);

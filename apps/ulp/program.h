@@ -3,8 +3,8 @@
 
 namespace ulp {
 
-// Runs one command. Prints an error as one line to standard error. Returns the exit code: 0, 2 for bad input, 1 for
-// anything else that went wrong.
+// Runs one command. Prints an error as one line to standard error. Returns the exit code: 0, 2 for
+// bad input, 1 for anything else that went wrong.
 int run_program(int argc, char** argv);
 
 }  // namespace ulp

@@ -150,7 +150,7 @@ std::string share_text(double share) {
 }
 
 std::string metric_text(const MetricValue& metric) {
-  return metric.name == "acc" ? share_text(metric.value) : loss_text(metric.value);
+  return metric.share ? share_text(metric.value) : loss_text(metric.value);
 }
 
 std::string metric_title(const std::string& name) { return name == "acc" ? "accuracy" : name; }

@@ -1,7 +1,7 @@
-// Training as it is seen on standard output. On a terminal one line is redrawn in place while steps go by; elsewhere
-// there is a plain line now and then. Either way there is a head with the planned memory, a line for each epoch and a
-// summary. No colours and nothing beyond ASCII of its own. Output that cannot be written is dropped: a closed pipe must
-// not end hours of training.
+// Training as it is seen on standard output. On a terminal one line is redrawn in place while steps
+// go by; elsewhere there is a plain line now and then. Either way there is a head with the planned
+// memory, a line for each epoch and a summary. No colours and nothing beyond ASCII of its own.
+// Output that cannot be written is dropped: a closed pipe must not end hours of training.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,8 @@ struct ProgressOutput {
   std::function<double()> seconds = {};  // since any moment, never running backwards
 };
 
-// Standard output as it is. Ignores SIGPIPE from now on, in the whole process; after a failed write it is silent.
+// Standard output as it is. Ignores SIGPIPE from now on, in the whole process; after a failed write
+// it is silent.
 ProgressOutput standard_output();
 
 // How long what is left will take: steps by those of about the last epoch, and the evaluations

@@ -52,7 +52,7 @@ StepReport step(uint64_t number) {
   r.epoch = (number - 1) / 100 + 1;
   r.step_in_epoch = (number - 1) % 100 + 1;
   r.epoch_loss = 0.5;
-  r.epoch_metrics = {{"acc", 0.875}};
+  r.epoch_metrics = {{"acc", 0.875, true}};
   r.examples_per_second = 1234.4;
   r.memory_bytes = 3 << 20;
   return r;
@@ -180,9 +180,9 @@ TEST(Progress, EpochsHaveHeadings) {
   EpochReport epoch;
   epoch.epoch = 3;
   epoch.train_loss = 0.5;
-  epoch.train = {{"acc", 0.8}};
+  epoch.train = {{"acc", 0.8, true}};
   epoch.test_loss = kNan;
-  epoch.test = {{"acc", 0.1}};
+  epoch.test = {{"acc", 0.1, true}};
   epoch.seconds = 75;
   epoch.examples_per_second = 12.34;
   EXPECT_EQ(epoch_heading(epoch),
@@ -192,7 +192,7 @@ TEST(Progress, EpochsHaveHeadings) {
   EXPECT_EQ(epoch_text(epoch, 10),
             "     3/10      0.5000     80.00%        nan    10.00%    1m15s   12.3 ex/s");
   epoch.narrow = true;
-  epoch.test_fp32 = {{"acc", 0.125}};
+  epoch.test_fp32 = {{"acc", 0.125, true}};
   const std::string heading = epoch_heading(epoch), line = epoch_text(epoch, 10);
   EXPECT_TRUE(heading.ends_with("  test acc  fp32 acc     time       speed"));
   EXPECT_TRUE(line.ends_with("    10.00%    12.50%    1m15s   12.3 ex/s"));
@@ -203,8 +203,8 @@ TEST(Progress, EpochsHaveHeadings) {
 
 TEST(Progress, Summary) {
   DoneReport done;
-  done.best_test = {"acc", 0.9};
-  done.final_test = {"acc", 0.89};
+  done.best_test = {"acc", 0.9, true};
+  done.final_test = {"acc", 0.89, true};
   done.peak_bytes = done.planned_peak_bytes = 1 << 20;
   done.seconds = 100;
   EXPECT_EQ(

@@ -20,8 +20,8 @@ void handle_stops(void (*handler)(int));
 // exit code 1. Any other crash stays what it was.
 void explain_memory_limit();
 
-// To be thrown by a command that was stopped: the program ends as if the signal had killed it, for the shell that looks
-// at the status.
+// To be thrown by a command that was stopped: the program ends as if the signal had killed it, for
+// the shell that looks at the status.
 struct Stopped : CLI::RuntimeError {
   Stopped();
 };

@@ -13,6 +13,7 @@
 #include "ulp/base/file.h"
 #include "ulp/lab/report.h"
 #include "ulp/lab/sweep.h"
+#include "ulp/run/idle.h"
 
 namespace ulp {
 namespace {
@@ -101,6 +102,17 @@ void write_report(const SweepOptions& options, const std::vector<SweepRun>& runs
   fmt::print("\n{}\nwritten to {}/report.md and {}/report.csv\n", text, out, out);
 }
 
+// As the run itself would at its start, which one that has begun is past.
+void refuse_idle(const SweepRun& run, const Job& job) {
+  std::error_code error;
+  if (std::filesystem::exists(job.config.out + "/last.safetensors", error)) return;
+  try {
+    refuse_idle_options(job.config);
+  } catch (const Error& idle) {
+    fail("sweep", "{}: {}", run.folder, idle.message());
+  }
+}
+
 void sweep_command(const SweepOptions& options) {
   if (options.jobs < 1) fail("sweep", "--jobs is {}; it must be a whole number from 1", options.jobs);
   if (options.dry_run && options.report) fail("sweep", "--dry-run and --report exclude each other");
@@ -108,7 +120,10 @@ void sweep_command(const SweepOptions& options) {
   const std::string out = folder_of(options);
   // Before anything runs: a folder that holds another run is found now.
   for (const SweepRun& run : runs) {
-    if (!run.repeats) refuse_other_run(job_of(run, out));
+    if (run.repeats) continue;
+    const Job job = job_of(run, out);
+    refuse_other_run(job);
+    if (!options.report) refuse_idle(run, job);
   }
   if (options.dry_run) {
     show_runs(runs, out);

@@ -14,6 +14,10 @@ Json json_number(double value) {
   return value;
 }
 
+Json json_number(const std::optional<double>& value) { return value ? json_number(*value) : Json(); }
+
+std::string json_text(const Json& json) { return json.dump(-1, ' ', true, Json::error_handler_t::replace); }
+
 std::string number_text(float value) {
   if (std::isnan(value)) return "nan";
   return fmt::format("{}", value);

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <optional>
 #include <string>
 
 namespace ulp {
@@ -13,6 +14,10 @@ using Json = nlohmann::ordered_json;
 // A number for JSON, which has no infinity and no NaN: those become the strings "inf", "-inf" and "nan",
 // which Python's float() and strtod read.
 Json json_number(double value);
+Json json_number(const std::optional<double>& value);  // null: there is none
+
+// On one line, in ASCII. Text that is no UTF-8 has U+FFFD where it is not.
+std::string json_text(const Json& json);
 
 // The same for people: shortest digits that read back to the same fp32 number.
 std::string number_text(float value);

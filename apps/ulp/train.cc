@@ -48,7 +48,9 @@ RunConfig resumed_config(const TrainOptions& options) {
   const RunConfig given = options.run.settings();
   for (const RunOptions::Flag& flag : options.run.flags) {
     if (flag.option->count() == 0) continue;
-    if (flag.field->name == "epochs" && (config.steps > 0 || given.epochs <= config.epochs)) {
+    // As many as there are already is fine: the command that made a run longer may be given again
+    // after a kill.
+    if (flag.field->name == "epochs" && (config.steps > 0 || given.epochs < config.epochs)) {
       fail(
           "train", "{} has {}: --epochs can only be more of a run by epochs", options.resume,
           config.steps > 0 ? fmt::format("{} steps", config.steps) : fmt::format("{} epochs", config.epochs));

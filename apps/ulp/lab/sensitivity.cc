@@ -1,4 +1,5 @@
-// `ulp sensitivity`: how much the gradient suffers from each group that is stored low, for the policy sensitivity:R.
+// `ulp sensitivity`: how much the gradient suffers from each group that is stored low, for the
+// policy sensitivity:R.
 #include <fmt/format.h>
 
 #include <filesystem>

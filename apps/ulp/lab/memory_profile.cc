@@ -1,5 +1,5 @@
-// `ulp lab memory-profile`: the memory of a few steps over time, by what it is for, in mixed precision and with weights
-// that carry extra bits.
+// `ulp lab memory-profile`: the memory of a few steps over time, by what it is for, in mixed
+// precision and with weights that carry extra bits.
 #include <fmt/format.h>
 
 #include <charconv>

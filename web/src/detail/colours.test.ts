@@ -1,0 +1,79 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { formatRgb, inkOn, sortFormats, type Rgb } from "./colours";
+
+// Colours as eyes see them that miss one kind of cone (Viénot, Brettel and Mollon 1999), in linear
+// light.
+type Matrix = [Rgb, Rgb, Rgb];
+const eyes: Record<string, Matrix> = {
+  all: [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+  protan: [[0.11238, 0.88762, 0], [0.11238, 0.88762, 0], [0.00401, -0.00401, 1]],
+  deutan: [[0.29275, 0.70725, 0], [0.29275, 0.70725, 0], [-0.02234, 0.02234, 1]],
+};
+
+function linear(c: number): number {
+  const x = c / 255;
+  return x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4;
+}
+
+// Lightness and two hues of CIE Lab, after the eye's matrix.
+function lab(rgb: Rgb, eye: Matrix): Rgb {
+  const seen = rgb.map(linear);
+  const [r, g, b] = eye.map((row) => Math.max(0, row.reduce((s, w, i) => s + w * seen[i], 0)));
+  const f = (t: number) => (t > 216 / 24389 ? Math.cbrt(t) : (24389 / 27 * t + 16) / 116);
+  const x = f((0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.9505);
+  const y = f(0.2126 * r + 0.7152 * g + 0.0722 * b);
+  const z = f((0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.089);
+  return [116 * y - 16, 500 * (x - y), 200 * (y - z)];
+}
+
+function distance(a: string, b: string, eye: Matrix, dark: boolean): number {
+  const [p, q] = [lab(formatRgb(a, dark), eye), lab(formatRgb(b, dark), eye)];
+  return Math.hypot(...p.map((v, i) => v - q[i]));
+}
+
+const apart = ["fp32", "fp(6,9,0)", "e8m3", "fp(4,3,4)", "e3m2", "e2m1"];
+
+test("widths tell apart for every eye, on light and on dark", () => {
+  for (const dark of [false, true]) {
+    for (const [name, eye] of Object.entries(eyes)) {
+      apart.forEach((a, i) => apart.slice(i + 1).forEach((b) => {
+        const far = distance(a, b, eye, dark);
+        const where = `${a} and ${b} for ${name}, ${dark ? "dark" : "light"}`;
+        assert(far > 14, `${where}: ${far.toFixed(1)}`);
+      }));
+    }
+  }
+});
+
+test("formats of one width that occur together are told apart too", () => {
+  for (const dark of [false, true]) {
+    for (const eye of Object.values(eyes)) {
+      for (const [a, b] of [["fp(4,3,4)", "fp(5,2,0)"], ["e4m3", "e5m2"], ["bf16", "fp16"],
+        ["e4m3", "s2fp8"]]) {
+        const far = distance(a, b, eye, dark);
+        assert(far > 6, `${a} and ${b}, ${dark ? "dark" : "light"}: ${far.toFixed(1)}`);
+      }
+    }
+  }
+});
+
+test("wide ones are cool and narrow ones warm", () => {
+  for (const dark of [false, true]) {
+    for (const name of ["fp32", "tf32", "bf16", "fp16", "fp(6,9,0)"]) {
+      const [r, , b] = formatRgb(name, dark);
+      assert(b > r, name);
+    }
+    for (const name of ["e4m3", "fp(4,3,4)", "fp(5,2,0)", "s2fp8", "e3m2", "e2m1"]) {
+      const [r, , b] = formatRgb(name, dark);
+      assert(r > b, name);
+    }
+  }
+});
+
+test("legends go from wide to narrow; text is readable on its colour", () => {
+  assert.deepEqual(sortFormats(["fp(4,3,4)", "fp32", "bf16", "fp16", "fp32"]),
+    ["fp32", "bf16", "fp16", "fp(4,3,4)"]);
+  assert.equal(inkOn("#ffffff"), "#101418");
+  assert.equal(inkOn("rgb(16,58,115)"), "#ffffff");
+});

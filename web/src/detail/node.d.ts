@@ -1,0 +1,16 @@
+// What the unit tests use of Node, which the page itself must not see.
+declare module "node:test" {
+  export default function test(name: string, body: () => void | Promise<void>): void;
+}
+declare module "node:assert/strict" {
+  interface Assert {
+    (value: unknown, message?: string): asserts value;
+    equal(actual: unknown, expected: unknown, message?: string): void;
+    deepEqual(actual: unknown, expected: unknown, message?: string): void;
+  }
+  const assert: Assert;
+  export default assert;
+}
+declare module "*/detail_fixture.mjs" {
+  export function makeDetail(): import("../data").Report;
+}

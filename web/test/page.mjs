@@ -1,0 +1,185 @@
+// What the tests of the page share: making a report with the real program, opening it in a browser
+// that notes everything it should not do, and using it as a reader would.
+import { execFile } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+
+// Set by tests/report_page_test: the program, and the folder where the page's packages are.
+export const ulp = process.env.ULP ?? missing("ULP");
+const packages = process.env.ULP_WEB ?? missing("ULP_WEB");
+const { chromium } = createRequire(join(packages, "package.json"))("playwright-core");
+
+const here = dirname(fileURLToPath(import.meta.url));
+export const runs = join(here, "..", "..", "tests", "report", "runs");
+
+function missing(name) {
+  throw new Error(`${name} is not set: these tests are started by tests/report_page_test`);
+}
+
+// A folder that is gone when the process ends.
+export function folder() {
+  const path = mkdtempSync(join(tmpdir(), "report-page-"));
+  process.on("exit", () => rmSync(path, { recursive: true, force: true }));
+  return path;
+}
+
+export const run = promisify(execFile);
+
+// The page of what lies in a folder. The program's other output is what it notes.
+export async function report(of, page) {
+  const env = { ...process.env, OMP_NUM_THREADS: "1" };
+  const { stdout, stderr } = await run(ulp, ["report", of, "--out", page], { env });
+  return { stdout, stderr };
+}
+
+export const documentOf = (page) => {
+  const text = readFileSync(page, "utf8");
+  const found = /<script type="application\/json" id="document">(.*?)<\/script>/s.exec(text);
+  return JSON.parse(found[1]);
+};
+
+export const launch = () =>
+  chromium.launch({
+    executablePath: process.env.CHROMIUM || "/usr/bin/chromium",
+    args: [
+      "--no-sandbox",
+      "--disable-gpu",
+      "--disable-quic",
+      "--no-first-run",
+      "--disable-background-networking",
+      "--disable-component-update",
+      "--disable-sync",
+    ],
+  });
+
+// A tab with the page, and everything that a page of this kind never does: write to the console,
+// fail, ask for anything but itself, open a dialog or a window.
+export async function open(browser, file, options = {}) {
+  const context = await browser.newContext({
+    viewport: { width: 1400, height: 1000 },
+    acceptDownloads: true,
+    ...options,
+  });
+  context.setDefaultTimeout(10_000);
+  const address = `file://${file}`;
+  const wrong = [];
+  const tab = await context.newPage();
+  context.on("page", (other) => wrong.push(`window: ${other.url()}`));
+  tab.on("console", (m) => wrong.push(`console: ${m.text()}`));
+  tab.on("pageerror", (e) => wrong.push(`error: ${e.stack}`));
+  tab.on("dialog", (d) => {
+    wrong.push(`dialog: ${d.message()}`);
+    return d.dismiss();
+  });
+  // Blobs are what it saves, and a picture in its own text is the empty icon.
+  tab.on("request", (r) => {
+    const url = r.url();
+    if (url.split("#")[0] !== address && !/^(blob:|data:)/.test(url)) wrong.push(`asks: ${url}`);
+  });
+  await tab.goto(address);
+  await tab.waitForSelector("main");
+  return { tab, wrong, context };
+}
+
+export const items = (tab, what = "section.item") =>
+  tab.$$eval(what, (all) => all.map((s) => s.id));
+
+export const marks = (tab, id) => tab.$eval(`#${id}`, (s) => Number(s.dataset.marks ?? NaN));
+export const draws = (tab, id) => tab.$eval(`#${id}`, (s) => Number(s.dataset.draws ?? 0));
+export const tip = (tab, id) =>
+  tab.$eval(`#${id} .tip`, (t) => (t.hidden ? "" : t.innerText));
+
+// Waits until the page has drawn what the last action changed.
+export const settled = (tab) =>
+  tab.evaluate(
+    () =>
+      new Promise((done) =>
+        requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 30))),
+      ),
+  );
+
+// Scrolls to a plot; one that is far off the screen is not drawn.
+export async function see(tab, id) {
+  await tab.evaluate((i) => document.getElementById(i).scrollIntoView({ block: "center" }), id);
+  await settled(tab);
+}
+
+// Presses one of a plot's buttons and returns the file that it gives.
+export async function save(tab, id, name) {
+  const [file] = await Promise.all([
+    tab.waitForEvent("download", { timeout: 10_000 }),
+    tab.click(`#${id} .buttons button:text-is("${name}")`),
+  ]);
+  return { name: file.suggestedFilename(), bytes: readFileSync(await file.path()) };
+}
+
+// Rows of cells; the first row names the columns.
+export function parseCsv(text) {
+  const rows = [];
+  let row = [];
+  let cell = "";
+  let quoted = false;
+  for (let i = 0; i < text.length; i++) {
+    const c = text[i];
+    if (quoted) {
+      if (c !== '"') cell += c;
+      else if (text[i + 1] === '"') cell += text[++i];
+      else quoted = false;
+    } else if (c === '"' && cell === "") quoted = true;
+    else if (c === ",") {
+      row.push(cell);
+      cell = "";
+    } else if (c === "\r" && text[i + 1] === "\n") {
+      rows.push([...row, cell]);
+      row = [];
+      cell = "";
+      i++;
+    } else if (c === "\n" || c === "\r" || c === '"') {
+      throw new Error(`a stray ${JSON.stringify(c)} at ${i}`);
+    } else cell += c;
+  }
+  if (quoted || row.length || cell) throw new Error("the last row does not end");
+  return rows;
+}
+
+export async function table(tab, id) {
+  const file = await save(tab, id, "CSV");
+  return parseCsv(file.bytes.toString("utf8"));
+}
+
+// Brings the pointer over a mark: along rows of the picture until a tooltip has one of the texts.
+// Returns what it says and the place in the window.
+export async function hover(tab, id, texts) {
+  await see(tab, id);
+  const { found, seen } = await tab.evaluate(
+    ([i, wanted]) => {
+      const stage = document.querySelector(`#${i} .stage`);
+      const at = stage.getBoundingClientRect();
+      const tip = stage.querySelector(".tip");
+      const seen = new Set();
+      for (let y = 4; y < at.height; y += 5) {
+        for (let x = 4; x < at.width; x += 9) {
+          const place = { clientX: at.left + x, clientY: at.top + y, bubbles: true };
+          stage.dispatchEvent(new PointerEvent("pointermove", place));
+          if (tip.hidden) continue;
+          seen.add(tip.innerText);
+          if (wanted.some((w) => tip.innerText.includes(w))) return { found: { x, y }, seen: [] };
+        }
+      }
+      return { found: null, seen: [...seen].slice(0, 5) };
+    },
+    [id, texts],
+  );
+  if (!found) throw new Error(`${id}: no tooltip as wanted; some of them: ${JSON.stringify(seen)}`);
+  // That was only to find it: now the real pointer.
+  const at = await tab.locator(`#${id} .stage`).boundingBox();
+  const place = { x: at.x + found.x, y: at.y + found.y };
+  await tab.mouse.move(place.x - 1, place.y);
+  await tab.mouse.move(place.x, place.y);
+  await settled(tab);
+  return { ...place, text: await tip(tab, id) };
+}
