@@ -25,8 +25,8 @@ NARROW_FILES = ['best.safetensors', 'config.toml', 'last.safetensors', 'metrics.
 SYNTHETIC = ['train', '--data', 'synthetic', '--image-shape']
 # 2181 weights, 4 steps an epoch: a run is over in a blink.
 TINY = [*SYNTHETIC, '1x8x8', '--model', 'mlp', '--width', '0.1', '--subset', '64', '--batch', '16']
-# Half a second to a second of training, 32 steps an epoch with a short last batch; the learning rate moves all the
-# time.
+# Half a second to a second of training, 32 steps an epoch with a short last batch; the learning
+# rate moves all the time.
 LENET = [*SYNTHETIC, '1x20x20', '--model', 'lenet', '--subset', '1000', '--batch', '32', '--epochs', '6', '--augment',
          'crop:2+flip', '--lr', '0.03', '--checkpoint-every', '5']
 

@@ -233,7 +233,8 @@ def resnet(block, stages, *blocks):
 
 
 SMALL, LARGE = (16, 32, 64), (64, 128, 256, 512)
-# With the parameters that `ulp models` counts at width 1 for 10 classes: colour of 32x32, grey for lenet and mlp.
+# With the parameters that `ulp models` counts at width 1 for 10 classes: colour of 32x32, grey for
+# lenet and mlp.
 NETWORKS = {
     'resnet8': (resnet(BasicBlock, SMALL, 1, 1, 1), 78042),
     'resnet20': (resnet(BasicBlock, SMALL, 3, 3, 3), 272474),
