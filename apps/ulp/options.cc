@@ -21,8 +21,10 @@ RunConfig RunOptions::settings() const {
     if (flag.option->count() == 0) continue;
     const std::string name = flag.field->flag();
     const bool is_switch = flag.field->is_switch();
-    // Most likely a variable of the shell that is not set.
-    if (!is_switch && flag.text.empty()) fail("config", "{} is empty: give a value, or leave it out", name);
+    // Most likely a variable of the shell that is not set, unless it takes back what the file says.
+    const bool takes_back = flag.field->default_text().empty() && !flag.field->get(config).empty();
+    if (!is_switch && flag.text.empty() && !takes_back)
+      fail("config", "{} is empty: give a value, or leave it out", name);
     level.push_back({flag.field, is_switch ? (flag.is_set ? "true" : "false") : flag.text, name});
   }
   apply_level(config, level);

@@ -67,6 +67,15 @@ TEST_F(Options, FlagsGoBeforeTheFileBeforeTheDefaults) {
   EXPECT_TRUE(parsed({"--nesterov"}).nesterov);
 }
 
+TEST_F(Options, AnEmptyFlagTakesBackWhatTheFileSays) {
+  const char* path = file("image_shape = \"1x8x8\"\nmodel = \"mlp\"");
+  EXPECT_EQ(parsed({"--config", path}).image_shape, "1x8x8");
+  EXPECT_EQ(parsed({"--config", path, "--image-shape", ""}).image_shape, "");
+  EXPECT_SAYS("--image-shape is empty", "--image-shape", "");
+  EXPECT_SAYS("--data-dir is empty", "--config", path, "--data-dir", "");
+  EXPECT_SAYS("--model is empty", "--config", path, "--model", "");
+}
+
 TEST_F(Options, TheLaterLevelDecidesBetweenEpochsAndSteps) {
   EXPECT_EQ(parsed({"--steps", "5"}).epochs, 0);
   const RunConfig config = parsed({"--config", file("steps = 5"), "--epochs", "2"});

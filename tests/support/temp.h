@@ -100,7 +100,7 @@ std::string complaint_of(F&& f, const std::string& path = "") {
     std::string text = error.what();
     EXPECT_EQ(text.find('\n'), text.npos) << text;
     for (size_t at = 0; !path.empty() && (at = text.find(path, at)) != text.npos;) {
-      text.replace(at, path.size(), "F");
+      text.replace(at, path.size(), 1, 'F');
     }
     return text;
   }

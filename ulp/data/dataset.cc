@@ -271,6 +271,23 @@ ImageSet load_dataset(std::string_view name, const DataRequest& request) {
   return set;
 }
 
+std::optional<DataOutline> outline_dataset(std::string_view name, const DataRequest& request) {
+  const DatasetInfo& info = find_dataset(name);
+  check_request(info, request);
+  if (info.height == 0) return std::nullopt;
+  DataOutline outline = {.set = {}, .train = info.train, .test = info.test};
+  if (info.marker.empty()) {
+    outline = outline_synthetic(info, request);
+  } else {
+    outline.set.height = info.height;
+    outline.set.width = info.width;
+    outline.set.channels = info.channels;
+    outline.set.classes = info.classes;
+  }
+  outline.set.name = info.name;
+  return outline;
+}
+
 void check_set(const ImageSet& set) {
   if (set.height == 0 || set.width == 0 || set.channels == 0 || set.classes == 0) {
     fail("data", "{} has images of {}x{}x{} in {} classes: none of them may be 0", set.name, set.height,

@@ -85,6 +85,14 @@ std::string absence(const DatasetInfo& info, const DatasetPlace& place);
 // Finds, reads and checks a set.
 ImageSet load_dataset(std::string_view name, const DataRequest& request);
 
+// What load_dataset will make: shape and numbers, without the examples. None for a set whose files
+// decide. Throws an Error for a request that the set refuses.
+struct DataOutline {
+  ImageSet set;
+  size_t train = 0, test = 0;
+};
+std::optional<DataOutline> outline_dataset(std::string_view name, const DataRequest& request);
+
 // Throws an Error unless sizes are positive, arrays have the sizes they claim, every label is a
 // class, and mean and deviation are finite numbers, the deviation positive, that normalise every
 // byte to a finite number.

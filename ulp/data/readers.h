@@ -86,5 +86,6 @@ void append_cifar(const std::string& path, size_t records, size_t labels, size_t
 ImageSet read_folder(const DatasetInfo& info, const std::string& place, const DataRequest& request);
 
 ImageSet make_synthetic(const DatasetInfo& info, const std::string& place, const DataRequest& request);
+DataOutline outline_synthetic(const DatasetInfo& info, const DataRequest& request);
 
 }  // namespace ulp

@@ -71,22 +71,27 @@ Examples make_part(const ImageSet& set, std::span<const uint8_t> pattern, size_t
 
 }  // namespace
 
-ImageSet make_synthetic(const DatasetInfo& info, const std::string&, const DataRequest& request) {
-  ImageSet set;
+DataOutline outline_synthetic(const DatasetInfo& info, const DataRequest& request) {
+  DataOutline outline;
+  ImageSet& set = outline.set;
   const auto size = [](size_t n) { return static_cast<int64_t>(n); };
   set.height = size_of("the height", request.height, size(info.height), kMostSide);
   set.width = size_of("the width", request.width, size(info.width), kMostSide);
   set.channels = size_of("the number of channels", request.channels, size(info.channels), kMostSide);
   set.classes = size_of("the number of classes", request.classes, size(info.classes), kMostClasses);
-  const size_t train =
-      size_of("the number of training examples", request.train, size(info.train), kMostExamples);
-  const size_t test = size_of("the number of test examples", request.test, size(info.test), kMostExamples);
+  outline.train = size_of("the number of training examples", request.train, size(info.train), kMostExamples);
+  outline.test = size_of("the number of test examples", request.test, size(info.test), kMostExamples);
   // At most 2^48 bytes an image and 2^31 images: neither product overflows before it is compared.
-  const size_t images = std::max(train + test, set.classes);
+  const size_t images = std::max(outline.train + outline.test, set.classes);
   if (set.image_bytes() > kMostBytes / images) {
     fail("synthetic", "{} images of {}x{}x{} take more than {} GiB: ask for fewer or smaller ones", images,
          set.height, set.width, set.channels, kMostBytes >> 30);
   }
+  return outline;
+}
+
+ImageSet make_synthetic(const DatasetInfo& info, const std::string&, const DataRequest& request) {
+  auto [set, train, test] = outline_synthetic(info, request);
   const std::vector<uint8_t> pattern = patterns(set, request.seed);
   set.train = make_part(set, pattern, train, request.seed, 0);
   set.test = make_part(set, pattern, test, request.seed, 1);

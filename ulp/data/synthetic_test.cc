@@ -1,8 +1,11 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <optional>
+#include <tuple>
 
 #include "tests/support/temp.h"
+#include "ulp/base/error.h"
 #include "ulp/base/parallel.h"
 #include "ulp/data/dataset.h"
 
@@ -25,6 +28,25 @@ uint64_t hash(const std::vector<uint8_t>& bytes) {
   uint64_t h = 14695981039346656037u;  // FNV-1a
   for (const uint8_t byte : bytes) h = (h ^ byte) * 1099511628211u;
   return h;
+}
+
+TEST(Synthetic, ItsOutlineIsWhatIsMade) {
+  for (const auto& wanted : {request(5, 7, 2, 3, 8, 4), request(1, 1, 1, 2, 3, 1), DataRequest{}}) {
+    const std::optional<DataOutline> outline = outline_dataset("synthetic", wanted);
+    ASSERT_TRUE(outline);
+    const ImageSet made = load_dataset("synthetic", wanted);
+    EXPECT_EQ(outline->set.name, made.name);
+    EXPECT_EQ(
+        std::tuple(outline->set.height, outline->set.width, outline->set.channels, outline->set.classes),
+        std::tuple(made.height, made.width, made.channels, made.classes));
+    EXPECT_EQ(outline->train, made.train.count());
+    EXPECT_EQ(outline->test, made.test.count());
+    EXPECT_EQ(outline->set.train.count(), 0u);
+  }
+  EXPECT_THROW(outline_dataset("synthetic", request(0, 7, 2, 3, 8, 4)), Error);
+  EXPECT_THROW(outline_dataset("synthetic", request(60000, 60000, 4, 3, 60000, 4)), Error);
+  EXPECT_THROW(outline_dataset("cifar10", request(32, 32, 3, 10, 8, 4)), Error);
+  EXPECT_FALSE(outline_dataset("folder", {}));
 }
 
 TEST(Synthetic, HasTheShapeAskedFor) {

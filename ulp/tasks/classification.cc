@@ -132,7 +132,7 @@ class ImageStream : public BatchStream {
   FeedBatch batch_;
 };
 
-std::unique_ptr<LearningTask> make(const TaskOptions& options) {
+DataRequest request_of(const TaskOptions& options) {
   DataRequest request;
   request.dir = options.data_dir;
   if (!options.image_shape.empty()) {
@@ -144,19 +144,17 @@ std::unique_ptr<LearningTask> make(const TaskOptions& options) {
     parse_image_shape(options.image_shape, request);
   }
   request.seed = options.seed;
-  return std::make_unique<ClassificationTask>(options, load_dataset(options.data, request));
+  return request;
+}
+
+std::unique_ptr<LearningTask> make(const TaskOptions& options) {
+  return std::make_unique<ClassificationTask>(options, load_dataset(options.data, request_of(options)));
 }
 
 std::unique_ptr<LearningTask> outline(const TaskOptions& options) {
-  const DatasetInfo& info = find_dataset(options.data);
-  if (info.height == 0 || !options.image_shape.empty()) return make(options);
-  ImageSet set;
-  set.name = options.data;
-  set.height = info.height;
-  set.width = info.width;
-  set.channels = info.channels;
-  set.classes = info.classes;
-  return ClassificationTask::of_noise(options, std::move(set), info.train, info.test);
+  std::optional<DataOutline> known = outline_dataset(options.data, request_of(options));
+  if (!known) return make(options);
+  return ClassificationTask::of_noise(options, std::move(known->set), known->train, known->test);
 }
 
 constexpr std::string_view kUsualInput = "3x32x32";
