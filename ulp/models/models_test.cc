@@ -354,7 +354,8 @@ void expect_refused(const ModelRequest& request, const std::string& words) {
 }
 
 TEST(Models, BadRequestsAreRefused) {
-  expect_refused({.name = "resnet19"}, "unknown model 'resnet19': known are resnet8, resnet20");
+  expect_refused({.name = "resnet19"},
+                 "unknown model 'resnet19': the nearest is resnet18; known are resnet8, resnet20");
   for (const double width : {0.0, -1.0, 8.5, std::nan(""), HUGE_VAL}) {
     expect_refused({.name = "resnet18", .width = width}, "must be above 0 and at most 8");
   }

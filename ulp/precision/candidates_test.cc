@@ -54,7 +54,7 @@ TEST(Candidates, NamesReplaceParts) {
 
 TEST(Candidates, BadNamesAreRefused) {
   EXPECT_EQ(complaint("", "", "", "", "fp4"),
-            "[precision] unknown candidates 'fp4': known are hfp8, fp8, s2fp8");
+            "[precision] unknown candidates 'fp4': the nearest is fp8; known are hfp8, fp8, s2fp8");
   EXPECT_NE(complaint("bf17", "", "", ""), "");
   EXPECT_NE(complaint("", "e0m0", "", ""), "");
   EXPECT_NE(complaint("", "", "no", ""), "");

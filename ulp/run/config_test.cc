@@ -115,6 +115,8 @@ TEST(Config, EveryFieldIsReadBackFromTheFile) {
   config.checkpoint_every = 10;
   config.stop_not_finite = 7;
   config.tensorboard = true;
+  config.histograms = "conv1.* fc.weight";
+  config.histogram_every = 20;
   const RunConfig defaults;
   for (const ConfigField& field : config_fields()) {
     EXPECT_NE(field.get(config), field.default_text()) << field.name << " is not covered here";
@@ -212,9 +214,11 @@ TEST(Config, FormatsThatDoNotGoTogether) {
   EXPECT_SAYS(with({{"hi", "fp(9,9,0)"}}), "--hi");
   EXPECT_SAYS(with({{"promote", "2"}}), "'2' is no threshold of promotion");
   EXPECT_SAYS(with({{"weight", "s2fp8"}}), "weights cannot be stored as 's2fp8'");
-  EXPECT_SAYS(with({{"update", "khan"}}),
-              "unknown update rule 'khan'; known: master (fp32 weights), plain (nearest rounding), "
-              "stochastic, kahan");
+  EXPECT_SAYS(
+      with({{"update", "khan"}}),
+      "unknown update rule 'khan'; the nearest is kahan; known: master (fp32 weights), plain (nearest "
+      "rounding), "
+      "stochastic, kahan");
   EXPECT_SAYS(with({{"update", "extra:17"}}), "asks for 17 extra bits; there can be 0 to 16");
   EXPECT_SAYS(check(with({{"update", "extra:14"}, {"weight", "fp16"}})),
               "fp16 takes 0 to 13 extra bits, got 14");
