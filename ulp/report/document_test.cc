@@ -247,11 +247,12 @@ TEST_F(Documents, PromotionsChangeTheAggregate) {
   const auto low =
       std::find_if(plan.tensors.begin(), plan.tensors.end(), [](auto& tensor) { return tensor.low; });
   ASSERT_NE(low, plan.tensors.end());
+  // The document plans again, with more detail.
+  const double added = static_cast<double>(low->elements) * (32 - low->bits);
   changed.runs[0].promotions = {{4, low->name, low->format, "fp32", 0.5}};
   const Json document = parse_json(document_of(changed, book));
   const Json& summary = document.at("runs").at(0).at("summary");
-  EXPECT_EQ(summary.at("aggregateBitsEnd").get<double>() - summary.at("aggregateBits").get<double>(),
-            static_cast<double>(low->elements) * (32 - low->bits));
+  EXPECT_EQ(summary.at("aggregateBitsEnd").get<double>() - summary.at("aggregateBits").get<double>(), added);
 }
 
 // What a run needs: nothing is there but its configuration.

@@ -47,7 +47,7 @@ std::string key_of(const RunRecord& run) {
 
 // Whether the kind of data says how large it is, so that it need not be there.
 bool has_published_size(const RunConfig& config) {
-  if (config.task != "classification" || !config.image_shape.empty()) return false;
+  if (config.task != "classification") return false;
   const auto all = datasets();
   return std::any_of(all.begin(), all.end(),
                      [&](const DatasetInfo& info) { return info.name == config.data && info.height > 0; });

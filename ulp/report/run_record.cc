@@ -8,7 +8,9 @@
 #include <array>
 #include <filesystem>
 #include <iterator>
-#include <set>
+#include <map>
+#include <optional>
+#include <span>
 #include <system_error>
 
 #include "ulp/base/error.h"
@@ -191,39 +193,71 @@ namespace {
 // Options whose value says by itself what it is.
 constexpr std::array<std::string_view, 6> kPlain = {"task",   "model",     "data",
                                                     "policy", "optimizer", "candidates"};
+// Those that a label begins with, and always has.
+constexpr std::array<std::string_view, 4> kLeading = {"task", "model", "data", "policy"};
+
+bool is_one_of(std::span<const std::string_view> names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Of the two options that end a run one holds.
+bool is_overruled(const ConfigField& field, const RunConfig& config) {
+  return field.name == (config.steps > 0 ? "epochs" : "steps");
+}
 
 std::string label_part(const ConfigField& field, const RunConfig& config) {
   const std::string value = field.get(config);
   if (field.is_switch()) return fmt::format("{}{}", value == "true" ? "" : "no ", field.name);
-  if (std::find(kPlain.begin(), kPlain.end(), field.name) != kPlain.end()) return value;
+  if (value.empty()) return fmt::format("{} unset", field.name);
+  if (is_one_of(kPlain, field.name)) return value;
   return fmt::format("{} {}", field.name, value);
+}
+
+using Groups = std::map<std::string, const RunConfig*>;
+
+// An option in which not all groups are alike, and the value that goes without saying: the one that
+// more than half of them have.
+struct DifferingOption {
+  const ConfigField* field;
+  std::optional<std::string> usual;
+};
+
+std::vector<DifferingOption> differing_options(const Groups& groups) {
+  std::vector<DifferingOption> differing;
+  for (const ConfigField& field : config_fields()) {
+    if (!decides_bits(field) || field.name == "seed") continue;
+    std::map<std::string, size_t> values;
+    for (const auto& [group, config] : groups) {
+      ++values[is_overruled(field, *config) ? "" : field.get(*config)];
+    }
+    if (values.size() < 2) continue;
+    DifferingOption& option = differing.emplace_back(DifferingOption{&field, std::nullopt});
+    if (is_one_of(kLeading, field.name)) continue;
+    for (const auto& [value, count] : values) {
+      if (2 * count > groups.size()) option.usual = value;
+    }
+  }
+  std::stable_partition(differing.begin(), differing.end(), [](const DifferingOption& option) {
+    return is_one_of(kLeading, option.field->name);
+  });
+  return differing;
 }
 
 }  // namespace
 
 void label_groups(std::span<RunRecord> records) {
   // One run of each group speaks for it.
-  std::map<std::string, const RunConfig*> groups;
+  Groups groups;
   for (const RunRecord& record : records) {
     if (record.config) groups.emplace(record.group, &*record.config);
   }
-  std::vector<const ConfigField*> differing;
-  for (const ConfigField& field : config_fields()) {
-    if (!decides_bits(field) || field.name == "seed") continue;
-    std::set<std::string> values;
-    for (const auto& [group, config] : groups) {
-      // Of the two that end a run one holds.
-      const bool overruled = field.name == (config->steps > 0 ? "epochs" : "steps");
-      values.insert(overruled ? "" : field.get(*config));
-    }
-    if (values.size() > 1) differing.push_back(&field);
-  }
+  const std::vector<DifferingOption> differing = differing_options(groups);
   std::map<std::string, std::string> labels;
   for (const auto& [group, config] : groups) {
     std::vector<std::string> parts;
-    for (const ConfigField* field : differing) {
-      if (field->name == (config->steps > 0 ? "epochs" : "steps")) continue;
-      parts.push_back(label_part(*field, *config));
+    for (const DifferingOption& option : differing) {
+      if (is_overruled(*option.field, *config) || option.field->get(*config) == option.usual) continue;
+      parts.push_back(label_part(*option.field, *config));
     }
     labels[group] =
         parts.empty() ? config->model + ", " + config->policy : fmt::format("{}", fmt::join(parts, ", "));

@@ -107,8 +107,9 @@ RunRecord read_run(const FoundRun& run, const ReadBudget& budget, const HeldLock
 // whoever looks again and again reads only runs whose stamp is another.
 std::string run_stamp(const FoundRun& run, const HeldLocks& locks);
 
-// Gives each record its label: the options in which not all groups are alike, by their values. One
-// group alone is called by its model and policy.
+// Gives each record its label: the options in which not all groups are alike, by their values. A
+// value that more than half of the groups have is left out, but for task, model, data and policy.
+// Where nothing is left the group is called by its model and policy.
 void label_groups(std::span<RunRecord> records);
 
 }  // namespace ulp

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <set>
 
 #include "tests/support/temp.h"
 #include "ulp/base/file.h"
@@ -231,10 +232,38 @@ TEST_F(RunRecords, LabelsSayWhatDiffers) {
   put(folder_ / "config.toml", "model = 3\n");
   records.push_back(read(""));
   label_groups(records);
-  EXPECT_EQ(records[0].label, "lr 0.1, fp32");
-  EXPECT_EQ(records[2].label, "lr 0.1, uniform");
-  EXPECT_EQ(records[3].label, "lr 0.5, uniform");
+  EXPECT_EQ(records[0].label, "fp32");
+  EXPECT_EQ(records[2].label, "uniform");
+  EXPECT_EQ(records[3].label, "uniform, lr 0.5");
   EXPECT_EQ(records[4].label, "no configuration: id");
+}
+
+TEST_F(RunRecords, LabelsOfDifferentGroupsDiffer) {
+  std::vector<RunRecord> records;
+  const auto add = [&](auto change) {
+    RunConfig before = config_;
+    change(config_);
+    config();
+    config_ = before;
+    records.push_back(read(""));
+  };
+  add([](RunConfig&) {});
+  add([](RunConfig& config) { config.lr = 0.5; });
+  label_groups(records);
+  // No value is that of more than half of them.
+  EXPECT_EQ(records[0].label, "lr " + find_config_field("lr").get(config_));
+  EXPECT_EQ(records[1].label, "lr 0.5");
+  add([](RunConfig& config) { config.nesterov = !config.nesterov; });
+  add([](RunConfig& config) { config.hi = "fp16"; });
+  add([](RunConfig& config) { config.steps = 7; });
+  add([](RunConfig& config) { config.epochs += 1; });
+  label_groups(records);
+  std::set<std::string> labels;
+  for (const RunRecord& record : records) EXPECT_TRUE(labels.insert(record.label).second) << record.label;
+  EXPECT_EQ(records[0].label, config_.model + ", " + config_.policy);
+  EXPECT_EQ(records[1].label, "lr 0.5");
+  EXPECT_EQ(records[3].label, "hi fp16");
+  EXPECT_EQ(records[4].label, "steps 7");
 }
 
 TEST_F(RunRecords, TheDoctorsWords) {

@@ -212,7 +212,7 @@ export interface Bench {
   id: string; // file
   model: string;
   policy: string;
-  label: string;
+  label: string; // the network, the policy, and what else is not as usual
   device: string;
   batch: number;
   seconds: number; // median of a step

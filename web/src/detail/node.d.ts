@@ -1,4 +1,4 @@
-// What the unit tests use of Node, which the page itself must not see.
+// What the unit tests use of Node and of made-up documents, which the page itself must not see.
 declare module "node:test" {
   export default function test(name: string, body: () => void | Promise<void>): void;
 }
@@ -13,4 +13,7 @@ declare module "node:assert/strict" {
 }
 declare module "*/detail_fixture.mjs" {
   export function makeDetail(): import("../data").Report;
+}
+declare module "*/fixture.mjs" {
+  export function make(kind: string): import("../data").Report;
 }

@@ -5,6 +5,7 @@ import {
 } from "../axis";
 import type { Hit, Plot, Scene, Theme } from "../scene";
 import type { Group, Run, Store } from "../state";
+import { theme as currentTheme } from "../theme";
 import { finite, runName } from "./metric";
 import { nearest, next, type Spot } from "./points";
 
@@ -101,19 +102,21 @@ export abstract class GroupScatter implements Plot {
     };
   }
 
+  // The front is named among the configurations: in the picture its name would lie on their marks.
   private entries(dots: Dot[], theme: Theme): LegendEntry[] {
-    return most(dots.map((d) => ({
+    const front: LegendEntry[] = this.front(dots).length === 0 ? []
+      : [{ label: "Pareto front", colour: theme.muted, mark: "line" }];
+    return [...front, ...most(dots.map((d): LegendEntry => ({
       label: d.group.label,
       colour: this.store.colour(d.group.key, theme),
       mark: "dot" as const,
       shape: this.store.shape(d.group.key),
       faint: !d.runs.some((r) => this.store.strong(r.run)),
-    })), 24);
+    })), 24)];
   }
 
   private legendSpace(width: number): number {
-    const entries = most(this.dots().map((d) => ({ label: d.group.label, colour: "" })), 24);
-    return legendHeight(entries, width - 84) + 6;
+    return legendHeight(this.entries(this.dots(), currentTheme()), width - 84) + 6;
   }
 
   height = (width: number): number => {
@@ -156,14 +159,7 @@ export abstract class GroupScatter implements Plot {
       points.push(x.px(d.x), y.px(d.y));
     });
     points.push(less ? x.to : x.from, points[points.length - 1] as number);
-    scene.line(points, { stroke: theme.text, width: 1.5, alpha: 0.55 });
-    // The name stands where the line leaves the picture.
-    const last = points[points.length - 1] as number;
-    const below = this.measures().y.better === "more";
-    scene.text(less ? x.to - 4 : x.from + 4, last + (below ? 5 : -5), "Pareto front", {
-      size: 11, fill: theme.muted, align: less ? "right" : "left",
-      baseline: below ? "top" : "bottom",
-    });
+    scene.line(points, { stroke: theme.muted, width: 1.5 });
   }
 
   private drawDot(

@@ -12,8 +12,8 @@ type Bench = Doc["benches"][number];
 const mostKernels = 8;
 const rest = "all others";
 
-const label = (b: Bench): string =>
-  [b.label || b.policy, b.model, `batch ${b.batch}`, b.device].filter((t) => t).join(", ");
+// The program's label begins with the network and the policy.
+const label = (b: Bench): string => `${b.label}, batch ${b.batch}, ${b.device}`;
 
 const none = "The report has no benchmark of a step. `ulp bench step --json` writes one; put the " +
   "file into the folder that the report is made of.";
