@@ -8,13 +8,18 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "apps/ulp/commands.h"
 #include "apps/ulp/progress.h"
 #include "apps/ulp/text.h"
+#include "ulp/base/error.h"
+#include "ulp/base/file.h"
 #include "ulp/numeric/quality.h"
 #include "ulp/numeric/storage.h"
+#include "ulp/report/document.h"
+#include "ulp/report/page.h"
 #include "ulp/run/trainer.h"
 
 namespace ulp {
@@ -118,6 +123,7 @@ class DemoFolder {
   }
   DemoFolder(const DemoFolder&) = delete;
   DemoFolder& operator=(const DemoFolder&) = delete;
+  std::string path() const { return path_.string(); }
   std::string file(const std::string& name) const { return (path_ / name).string(); }
 
  private:
@@ -134,7 +140,28 @@ class DemoProgress : public Progress {
   DoneReport done;
 };
 
-void train_networks() {
+// Before minutes are spent on what cannot be written.
+void check_report_file(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path parent = std::filesystem::absolute(path, error).parent_path();
+  if (path.empty() || std::filesystem::is_directory(path, error) || ::access(parent.c_str(), W_OK) != 0)
+    fail("demo", "cannot write the report to '{}': name a file with --report", path);
+}
+
+// The page of the runs in a folder, and where it is.
+void write_report(const std::string& folder, const std::string& path) {
+  if (page_template().empty()) {
+    fmt::print("\nThis build has no page of reports, which needs npm.\n");
+    return;
+  }
+  Report report = read_report(find_runs({&folder, 1}));
+  report.title = "ulp demo";
+  PlanBook book;
+  write_file_atomically(path, make_page(page_template(), document_of(report, book)));
+  fmt::print("\nPlots of these runs, for a browser: {}\n", std::filesystem::absolute(path).string());
+}
+
+void train_networks(const std::string& report_file) {
   const DemoFolder folder;
   std::vector<DoneReport> reports;
   for (const DemoRun& run : kRuns) {
@@ -142,7 +169,7 @@ void train_networks() {
     config.model = "resnet8";
     config.epochs = 1;
     config.policy = run.policy;
-    config.out = folder.file(std::to_string(&run - kRuns));
+    config.out = folder.file(run.name);
     DemoProgress progress;
     const std::atomic<bool> stop = false;
     fmt::print("\nTraining in {}:\n", run.name);
@@ -155,6 +182,7 @@ void train_networks() {
     fmt::print("{:<16}{:>14.2f}%{:>12}{:>10}\n", kRuns[i].name, 100 * reports[i].best_test.value,
                bytes_text(static_cast<double>(reports[i].peak_bytes)), duration_text(reports[i].seconds));
   }
+  write_report(folder.path(), report_file);
 }
 
 }  // namespace
@@ -162,12 +190,22 @@ void train_networks() {
 void add_demo_command(CLI::App& program) {
   CLI::App* command = program.add_subcommand(
       "demo", "One tensor in many formats: bytes, error, range; then a small network on Fashion-MNIST");
-  auto formats = std::make_shared<bool>(false);
-  command->add_flag("--formats", *formats, "The formats alone, without training");
-  command->footer("Example:\n  ulp demo");
-  command->callback([formats] {
+  struct Options {
+    bool formats = false;
+    std::string report = "ulp-demo.html";
+  };
+  auto options = std::make_shared<Options>();
+  CLI::Option* formats =
+      command->add_flag("--formats", options->formats, "The formats alone, without training");
+  command->add_option("--report", options->report, "Where plots of the runs are written, for a browser")
+      ->type_name("FILE")
+      ->capture_default_str()
+      ->excludes(formats);
+  command->footer("Examples:\n  ulp demo\n  ulp demo --formats");
+  command->callback([options] {
+    if (!options->formats) check_report_file(options->report);
     show_formats();
-    if (!*formats) train_networks();
+    if (!options->formats) train_networks(options->report);
   });
 }
 
