@@ -3,6 +3,7 @@
 # make test    that, and every test of the quick kind
 # make demo    see it work: formats, and a network trained on Fashion-MNIST (a few minutes)
 # make slow    the exhaustive tests over all 2^32 floats (ten to fifteen minutes on two cores)
+# make page    the tests of ulp report's page, in Chromium, which it installs
 # make bench   benchmarks, as ratios measured in one run
 # make check   formatting, layering, names, lengths of lines
 # make asan | tsan   the tests under sanitizers
@@ -19,7 +20,7 @@ CMAKE_FLAGS ?=
 FUZZ_FLAGS ?=
 PACKAGES := tools/install_packages
 
-.PHONY: build all install test demo slow bench check asan tsan fuzz cuda tidy format packages configure clean
+.PHONY: build all install test demo slow page bench check asan tsan fuzz cuda tidy format packages configure clean
 
 build: configure
 	cmake --build --preset release -j $(JOBS) --target ulp
@@ -48,7 +49,11 @@ slow: all
 	GOMP_SPINCOUNT=2000 ctest --test-dir $(RELEASE) -L slow --output-on-failure --verbose
 
 demo: build
-	@$(RELEASE)/ulp demo
+	@$(RELEASE)/ulp demo --report build/demo.html
+
+page: build
+	@$(PACKAGES) tools/packages-page.txt
+	ULP_REQUIRE_BROWSER=1 tests/report_page_test $(RELEASE)/ulp $(RELEASE)
 
 bench: configure
 	cmake --build --preset release -j $(JOBS) --target numeric_bench step_bench precision_bench update_bench ulp
