@@ -27,12 +27,15 @@ export function changeOption(path, name, value) {
   writeFileSync(path, text.replace(line, () => `${name} = ${value}`));
 }
 
+const crcOf = Uint32Array.from({ length: 256 }, (_, byte) => {
+  let crc = byte;
+  for (let bit = 0; bit < 8; bit++) crc = (crc >>> 1) ^ (crc & 1 ? 0xedb88320 : 0);
+  return crc;
+});
+
 function crc32(bytes) {
   let crc = ~0;
-  for (const byte of bytes) {
-    crc ^= byte;
-    for (let bit = 0; bit < 8; bit++) crc = (crc >>> 1) ^ (crc & 1 ? 0xedb88320 : 0);
-  }
+  for (const byte of bytes) crc = (crc >>> 8) ^ crcOf[(crc ^ byte) & 255];
   return ~crc >>> 0;
 }
 
@@ -64,10 +67,27 @@ export function changeRange(path, step, tensor, field, value) {
   const i = tensors.findIndex((t) => t.name === tensor);
   if (!record || i < 0) throw new Error(`${path} has no ${tensor} at step ${step}`);
   bytes.writeFloatLE(value, record.at + head + 12 * i + 4 * fields.indexOf(field));
-  const whole = bytes.subarray(record.at, record.at + size);
-  const sum = crc32(Buffer.concat([whole.subarray(0, checksumAt), whole.subarray(head)]));
-  bytes.writeUInt32LE(sum, record.at + checksumAt);
+  seal(bytes.subarray(record.at, record.at + size));
   writeFileSync(path, bytes);
+}
+
+// The checksum of a record, for what stands in it now.
+function seal(record) {
+  const sum = crc32(Buffer.concat([record.subarray(0, checksumAt), record.subarray(head)]));
+  record.writeUInt32LE(sum, checksumAt);
+}
+
+// Records of other steps, again and again from the first.
+export function repeatRanges(path, steps) {
+  const { bytes, size, records } = readRanges(path);
+  const made = steps.map((step, i) => {
+    const { at } = records[i % records.length];
+    const record = Buffer.from(bytes.subarray(at, at + size));
+    record.writeBigUInt64LE(BigInt(step), 0);
+    seal(record);
+    return record;
+  });
+  writeFileSync(path, Buffer.concat([bytes.subarray(0, records[0].at), ...made]));
 }
 
 export const copy = (from, to) => cpSync(from, to, { recursive: true });

@@ -85,6 +85,9 @@ export class Focus {
     const run = this.run;
     if (!run) return this.noRun();
     if (run.heat && run.heat.step.length > 0 && run.heat.tensors.length > 0) return "";
+    // Such as that they had no room in the report.
+    const why = run.notes.filter((note) => note.includes("ranges"));
+    if (why.length > 0) return `${run.id}: ${why.join(" ")}`;
     const policy = run.settings.policy ?? "fp32";
     if (policy === "fp32") {
       return `${run.id}: all tensors are fp32, so nothing can overflow and nothing is recorded. ` +

@@ -5,7 +5,6 @@ import {
 } from "../axis";
 import type { Hit, Plot, Scene, Theme } from "../scene";
 import type { Group, Run, Store } from "../state";
-import { theme as currentTheme } from "../theme";
 import { finite, runName } from "./metric";
 import { nearest, next, type Spot } from "./points";
 
@@ -103,12 +102,12 @@ export abstract class GroupScatter implements Plot {
   }
 
   // The front is named among the configurations: in the picture its name would lie on their marks.
-  private entries(dots: Dot[], theme: Theme): LegendEntry[] {
+  private entries(dots: Dot[], theme: Theme | null): LegendEntry[] {
     const front: LegendEntry[] = this.front(dots).length === 0 ? []
-      : [{ label: "Pareto front", colour: theme.muted, mark: "line" }];
+      : [{ label: "Pareto front", colour: theme?.muted ?? "", mark: "line" }];
     return [...front, ...most(dots.map((d): LegendEntry => ({
       label: d.group.label,
-      colour: this.store.colour(d.group.key, theme),
+      colour: theme ? this.store.colour(d.group.key, theme) : "",
       mark: "dot" as const,
       shape: this.store.shape(d.group.key),
       faint: !d.runs.some((r) => this.store.strong(r.run)),
@@ -116,7 +115,7 @@ export abstract class GroupScatter implements Plot {
   }
 
   private legendSpace(width: number): number {
-    return legendHeight(this.entries(this.dots(), currentTheme()), width - 84) + 6;
+    return legendHeight(this.entries(this.dots(), null), width - 84) + 6;
   }
 
   height = (width: number): number => {
