@@ -163,8 +163,8 @@ class Session {
   // One step on a batch of a planned shape: the gradient of the mean loss and the update. The rate
   // is the schedule's, or `lr`. Then tensors of which too much overflowed are promoted. A batch that
   // does not fit throws an Error, and nothing has changed. A batch that changed during the step
-  // throws an Error afterwards: the step is done, but no batch gives it, so load what was saved. An
-  // Error also says that the loss scale has skipped 50 steps in a row.
+  // throws an Error afterwards: what the step has done, all or a part, no batch gives, so load what
+  // was saved. An Error also says that the loss scale has skipped 50 steps in a row.
   StepResult train(const FeedBatch& batch, const OutputReader& read = {});
   StepResult train_at(double lr, const FeedBatch& batch, const OutputReader& read = {});
   // The loss and the outputs in the session's formats; and computed in fp32 from the weights as they
@@ -174,7 +174,8 @@ class Session {
 
   // All weights and state, bit for bit, and where training stands, in one safetensors file, written
   // atomically. A session with the same network and settings that loads it goes on as this one
-  // would; another throws an Error that says what differs.
+  // would; another throws an Error that says what differs. Arrays that are kept on the device are
+  // not compared: hand over the same ones.
   void save(const std::string& path);
   void load(const std::string& path);
 

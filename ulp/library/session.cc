@@ -41,6 +41,18 @@ EngineOptions engine_options(const RunConfig& config, const BuildFunction& build
   return options;
 }
 
+// Runs a step. Where it fails because the batch has changed, as with an index that was none of the
+// table's at first, that is said and not what came of it.
+template <typename Step>
+StepResult during(const FeedCheck& unchanged, const Step& step) {
+  try {
+    return step();
+  } catch (const Error&) {
+    unchanged.check();
+    throw;
+  }
+}
+
 }  // namespace
 
 class Session::Body {
@@ -114,7 +126,8 @@ class Session::Body {
     }
     const double scale = stepper_.scaler().scale();
     Reading reading(*this, read);
-    const StepResult result = stepper_.train(batch, lr, progress_, reading.reader());
+    const StepResult result =
+        during(unchanged, [&] { return stepper_.train(batch, lr, progress_, reading.reader()); });
     const std::vector<Promotion> promotions = stepper_.overflowed();
     remember_reports();
     stepper_.promote(promotions, progress_);
@@ -137,8 +150,10 @@ class Session::Body {
     }
     const StepState state = evaluation_state(config_, progress_.step);
     Reading reading(*this, read);
-    const StepResult result = fp32 ? engine_.evaluate_fp32(state, batch, reading.reader())
-                                   : engine_.evaluate(state, batch, reading.reader());
+    const StepResult result = during(unchanged, [&] {
+      return fp32 ? engine_.evaluate_fp32(state, batch, reading.reader())
+                  : engine_.evaluate(state, batch, reading.reader());
+    });
     reading.finish();
     unchanged.check();
     return result;

@@ -336,6 +336,23 @@ TEST(Session, NoticesABatchThatChangesDuringAStep) {
   }
 }
 
+TEST(Session, SaysThatABatchHasChangedAndNotWhatCameOfIt) {
+  const auto table = [](Builder& b, const BatchShape& s) {
+    const TensorId rows = indices(b, "rows", {s.examples});
+    const TensorId y = linear(b, "fc", embedding(b, "table", rows, 4, 3), {.out = 2});
+    return Network{.loss = cross_entropy(b, "loss", y, indices(b, "labels", {s.examples})), .outputs = {y}};
+  };
+  Session session(table, options({{"grad_accum", "4"}}));
+  std::vector<int32_t> rows(32, 1), labels(32, 1);
+  const FeedBatch batch{{32}, {feed_of("rows", rows), feed_of("labels", labels)}};
+  // In a later piece than the one that has run; without the change it is refused as what it is.
+  const auto change = [&](const Outputs&) { rows.back() = 9; };
+  EXPECT_SAYS(session.train(batch, change), "the feed 'rows' changed while the step ran");
+  EXPECT_SAYS(session.train(batch), "9");
+  rows.back() = 1;
+  session.train(batch);
+}
+
 // Rows of an array on the device, by their numbers, train as the same rows that are fed do.
 TEST(Session, ResidentRowsAreWhatFedOnesAre) {
   constexpr int64_t kRows = 40, kWide = 3, kBatch = 8;
