@@ -122,7 +122,7 @@ class PairsTask : public LearningTask {
   std::unique_ptr<LearningTask> with_seed(uint64_t) const override {
     return std::make_unique<PairsTask>(*this);
   }
-  NetworkId id() const override { return {"logistic", 1, "4", 2}; }
+  NetworkId id() const override { return {"logistic", 1, "", 0}; }
   std::string data_text() const override { return "; pairs 4"; }
   bool evaluates_fp32() const override { return false; }
 

@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 
+#include "tests/support/pairs_task.h"
 #include "tests/support/temp.h"
 #include "ulp/run/config.h"
+#include "ulp/run/trainer.h"
 
 namespace ulp {
 namespace {
@@ -103,6 +106,24 @@ TEST_F(CheckUps, PromotionsComeFromTheMetrics) {
   }
   std::filesystem::remove(folder_ / "metrics.jsonl");
   EXPECT_EQ(check_up(folder_.path()).diagnosis.condition, Condition::forward_overflow);
+}
+
+TEST_F(CheckUps, OfATaskWithoutInputAndClasses) {
+  add_task(pairs_task());
+  config_.task = config_.data = "pairs";
+  config_.model = "logistic";
+  config_.epochs = 2;
+  config_.optimizer = "adam";
+  config_.lr = 0.03;
+  config_.policy = "size:0.5";
+  config_.out = folder_ / "run";
+  Observer nobody;
+  const std::atomic<bool> stop = false;
+  ASSERT_EQ(train(config_, false, nobody, stop), Outcome::finished);
+  const CheckUp found = check_up(config_.out);
+  EXPECT_GT(found.step.peak_bytes, 0u);
+  EXPECT_NE(check_up_text(found).find("Steps             1 to 20"), std::string::npos)
+      << check_up_text(found);
 }
 
 TEST_F(CheckUps, WhatCannotBePlanned) {

@@ -21,7 +21,7 @@ namespace ulp {
 // What a network is built from beside the configuration, so that it can be planned again without its
 // data (NetworkId).
 struct RangedModel {
-  std::string input;
+  std::string input;  // "" and 0: the task has none
   int64_t classes = 0;
 };
 
