@@ -177,9 +177,12 @@ __global__ void max_pool_groups(ConvExtents32 d, StoredView x, WriteView out, ui
   report(seen, out.stats);
 }
 
-// Three blocks a multiprocessor: at most 80 registers a thread.
+// The arguments are read in place. Copies of them, which references in lambdas ask for, would take 93
+// registers instead of 80, and with them a block of a multiprocessor.
 template <typename Make, bool whole>
-__global__ void __launch_bounds__(kThreads, 3) make_groups(Make make, WriteView out, const StepState* state) {
+__global__ void __launch_bounds__(kThreads)
+    make_groups(const __grid_constant__ Make make, const __grid_constant__ WriteView out,
+                const StepState* state) {
   RangeCount seen;
   for (uint64_t g = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; g < groups_of(out.stored.elements);
        g += uint64_t{gridDim.x} * blockDim.x) {
