@@ -57,6 +57,50 @@ TEST(Feeds, KeepTheirNames) {
   EXPECT_LT(session.train(batch).mean(), 0.5 * before);
 }
 
+TEST(Feeds, SayThatABatchHasChangedAndNotWhatCameOfIt) {
+  const auto table = [](Builder& b, const BatchShape& s) {
+    const TensorId rows = indices(b, "rows", {s.examples});
+    const TensorId y = linear(b, "fc", embedding(b, "table", rows, 4, 3), {.out = 2});
+    return Network{.loss = cross_entropy(b, "loss", y, indices(b, "labels", {s.examples})), .outputs = {y}};
+  };
+  Session session(table, options(32, {{"grad_accum", "4"}}));
+  std::vector<int32_t> rows(32, 1), labels(32, 1);
+  const FeedBatch batch{{32}, {feed_of("rows", rows), feed_of("labels", labels)}};
+  // In a later piece than the one that has run; without the change it is refused as what it is.
+  const auto change = [&](const Outputs&) { rows.back() = 9; };
+  EXPECT_SAYS(session.train(batch, change), "the feed 'rows' changed while the step ran");
+  EXPECT_SAYS(session.train(batch), "9");
+  rows.back() = 1;
+  session.train(batch);
+}
+
+// What is too large to take off the device in each step is there in evaluation.
+TEST(Outputs, AreSmallInTraining) {
+  constexpr int64_t kMany = 1025, kFew = 1024;  // numbers: 4 bytes more than kSmallOutput, and no more
+  for (const int64_t wide : {kFew, kMany}) {
+    Session session(
+        [wide](Builder& b, const BatchShape& s) {
+          const TensorId y = linear(b, "fc", input(b, "x", {s.examples, 2}), {.out = wide});
+          return Network{.loss = mse(b, "loss", y, target(b, "y", {s.examples, wide})), .outputs = {y}};
+        },
+        options(1));
+    const std::vector<float> x(2, 1), y(static_cast<size_t>(wide), 0.5f);
+    const FeedBatch batch{{1}, {feed_of("x", x), feed_of("y", y)}};
+    size_t trained = 0, evaluated = 0;
+    const auto train = [&] {
+      session.train(batch, [&](const Outputs& outputs) { trained = outputs["fc.out"].size(); });
+    };
+    if (wide == kFew) {
+      train();
+      EXPECT_EQ(trained, static_cast<size_t>(kFew));
+    } else {
+      EXPECT_SAYS(train(), "fc.out");
+    }
+    session.evaluate(batch, [&](const Outputs& outputs) { evaluated = outputs["fc.out"].size(); });
+    EXPECT_EQ(evaluated, static_cast<size_t>(wide));
+  }
+}
+
 TEST(Feeds, HaveTheShapesThatTheySay) {
   const auto build = [](Builder& b, const BatchShape& shape) {
     const TensorId x = input(b, "x", {shape.examples, 2, 3});

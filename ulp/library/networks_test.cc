@@ -96,7 +96,7 @@ TEST(Networks, BuildFunctionsDoNotChangeTheirMind) {
   EXPECT_SAYS(made([](Network& n, const std::vector<TensorId>& all) { n.loss_sum = all[5]; }),
               "two different networks for one batch shape");
   EXPECT_SAYS(made([](Network& n, const std::vector<TensorId>& all) { n.loss = all[1]; }),
-              "two different networks for one batch shape");
+              "'sum.sums' sums 'one.out', but the loss is 'two.out'");
   EXPECT_SAYS(made([](Network& n, const std::vector<TensorId>& all) { n.outputs.push_back(all[0]); }),
               "two different networks for one batch shape");
   EXPECT_SAYS(made([](Network& n, const std::vector<TensorId>&) { n.outputs.clear(); }),
