@@ -145,7 +145,7 @@ class ProductTask : public Task {
   };
 
   bool choose(bool plain);
-  Places place(const Offer& offer, int64_t step, size_t scratchpad) const;
+  Places place(const Offer& offer, int64_t slice, size_t scratchpad) const;
   bool surely_in_place() const { return writer_.may_be_direct() && !grad_sum_; }
   const float* load_weight(const RunContext& context) const;
   void run_slices(const RunContext& context, float* result);
@@ -162,7 +162,7 @@ class ProductTask : public Task {
   Reach reach_out_ = Reach::in_place;
   bool grad_sum_ = false;
 
-  int64_t step_ = 0;
+  int64_t slice_ = 0;
   Offer main_offer_, tail_offer_;
   Stage main_, tail_;
   bool reorders_ = false;
@@ -196,14 +196,14 @@ ProductTask::ProductTask(const Problem& problem, OnednnProduct product)
   // take it as stored.
   if (!choose(false) && !choose(true)) fail("onednn", "no primitive for a part of {}", problem.root().name);
   main_ = Stage(product_, main_offer_);
-  if (product_.items % step_ != 0) tail_ = Stage(product_, tail_offer_);
+  if (product_.items % slice_ != 0) tail_ = Stage(product_, tail_offer_);
   workspace_ = at_.bytes;
 }
 
-ProductTask::Places ProductTask::place(const Offer& offer, int64_t step, size_t scratchpad) const {
+ProductTask::Places ProductTask::place(const Offer& offer, int64_t slice, size_t scratchpad) const {
   Places at;
   Workspace all;
-  const auto items = static_cast<size_t>(step);
+  const auto items = static_cast<size_t>(slice);
   if (product_.weight) {
     at.weight = reorders_ ? all.book(offer.weight.get_size(), 1) : all.book(weight_.space());
   }
@@ -224,7 +224,7 @@ ProductTask::Places ProductTask::place(const Offer& offer, int64_t step, size_t 
     if (reach_in_[i] == Reach::by_slice) at.in[i] = during.book(items * product_.in[i].item);
   }
   if (reach_out_ == Reach::by_slice) at.out = during.book(items * product_.out.item);
-  if (product_.summed() && step < product_.items) at.part = during.book(offer.out.get_size(), 1);
+  if (product_.summed() && slice < product_.items) at.part = during.book(offer.out.get_size(), 1);
   at.scratchpad = during.book(scratchpad, 1);
   if (product_.summed() && reorders_) {
     at.plain = after.book(surely_in_place() ? 0 : writer_.elements());
@@ -241,20 +241,20 @@ bool ProductTask::choose(bool plain) {
   const auto offer = [&](int64_t n, const Desc* layout) {
     return product_.offer(n, plain ? &product_.plain : layout);
   };
-  const auto try_step = [&](int64_t step) {
-    step_ = step;
-    main_offer_ = offer(step, nullptr);
+  const auto try_slice = [&](int64_t slice) {
+    slice_ = slice;
+    main_offer_ = offer(slice, nullptr);
     const Desc& layout = product_.summed() ? main_offer_.out : main_offer_.weight;
     reorders_ = (product_.summed() || product_.weight) && layout != product_.plain;
     if (reorders_) {
       reorder_ = product_.summed() ? Reorder(layout, product_.plain) : Reorder(product_.plain, layout);
     }
     size_t scratchpad = main_offer_.scratchpad;
-    if (const int64_t rest = items % step; rest != 0) {
+    if (const int64_t rest = items % slice; rest != 0) {
       tail_offer_ = offer(rest, product_.summed() || product_.weight ? &layout : nullptr);
       scratchpad = std::max(scratchpad, tail_offer_.scratchpad);
     }
-    at_ = place(main_offer_, step, scratchpad);
+    at_ = place(main_offer_, slice, scratchpad);
     return at_.bytes <= limit_;
   };
   try {
@@ -269,18 +269,18 @@ bool ProductTask::choose(bool plain) {
            slices_.slice(fewest));
     }
     for (int64_t slices = fewest;; slices *= 2) {
-      const int64_t step = slices_.slice(slices);
-      if (try_step(step)) {
+      const int64_t slice = slices_.slice(slices);
+      if (try_slice(slice)) {
         // The memory besides the slices is known now: fewer slices may do.
-        const size_t beside = at_.bytes - slices_.item_bytes * static_cast<size_t>(step);
+        const size_t beside = at_.bytes - slices_.item_bytes * static_cast<size_t>(slice);
         const int64_t fewer = std::max(fewest, slices_.slices_within(limit_ > beside ? limit_ - beside : 0)),
                       larger = slices_.slice(fewer);
-        if (larger > step && try_step(larger)) return true;
-        return try_step(step);
+        if (larger > slice && try_slice(larger)) return true;
+        return try_slice(slice);
       }
-      if (step <= slices_.least()) break;
+      if (slice <= slices_.least()) break;
     }
-    try_step(slices_.slice(std::clamp(slices_.slices_within(limit_ / 4), std::min(fewest, items), items)));
+    try_slice(slices_.slice(std::clamp(slices_.slices_within(limit_ / 4), std::min(fewest, items), items)));
     return true;
   } catch (const dnnl::error&) {
     return false;
@@ -314,9 +314,9 @@ void ProductTask::run_slices(const RunContext& context, float* result) {
     if (reach_in_[i] == Reach::as_whole) in[i] = in_[i].all(context, floats(context, at_.in[i]));
   }
 
-  for (int64_t first = 0; first < product_.items; first += step_) {
-    const int64_t n = std::min(step_, product_.items - first);
-    const Stage& stage = n == step_ ? main_ : tail_;
+  for (int64_t first = 0; first < product_.items; first += slice_) {
+    const int64_t n = std::min(slice_, product_.items - first);
+    const Stage& stage = n == slice_ ? main_ : tail_;
     const auto from = [&](size_t item) { return static_cast<size_t>(first) * item; };
     for (size_t i = 0; i < in_.size(); ++i) {
       const size_t item = product_.in[i].item;

@@ -115,8 +115,8 @@ __global__ void __launch_bounds__(kSumThreads, kLeaves == 1 ? 2 : 1)
   __align__(16) __shared__ float pivots[kWide];
   __align__(16) __shared__ float tile[3 * kWide];
   auto* const scratch = reinterpret_cast<float*>(memory);
-  uint8_t* const kept = memory + kScratch;
-  uint8_t* const added = kept + a.depth * kSumThreads * sizeof(Packed<kCode>);
+  uint8_t* const saved = memory + kScratch;
+  uint8_t* const added = saved + a.depth * kSumThreads * sizeof(Packed<kCode>);
   const SliceSpread& spread = a.sums.spread;
   const Standing here(spread);
   const uint32_t half = (a.depth + 1) / 2;
@@ -125,8 +125,8 @@ __global__ void __launch_bounds__(kSumThreads, kLeaves == 1 ? 2 : 1)
       fetch<kCode>(to, here.place(k), from, here.at(k));
     end_batch();
   };
-  fetch_some(kept, a.sums.x, 0, half);
-  fetch_some(kept, a.sums.x, half, a.depth);
+  fetch_some(saved, a.sums.x, 0, half);
+  fetch_some(saved, a.sums.x, half, a.depth);
   if constexpr (kLeaves > 1) fetch_some(added, a.forward.in[1], 0, a.depth);
   if (here.first())
     choose_pivots<kCode>(a.sums, here.slice * spread.width + here.side, pivots + here.side * kGroup);
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kSumThreads, kLeaves == 1 ? 2 : 1)
     const auto sum = [&](uint32_t begin, uint32_t end) {
       for (uint32_t k = begin; k < end && here.at(k) < here.end; ++k) {
         float x[8];
-        unpack_any<kCode>(a.sums.x_codec, a.sums.x_reading, load_packed<kCode>(kept, here.place(k)),
+        unpack_any<kCode>(a.sums.x_codec, a.sums.x_reading, load_packed<kCode>(saved, here.place(k)),
                           a.sums.drop, x);
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(kSumThreads, kLeaves == 1 ? 2 : 1)
   take_eight(tile + 2 * wide + channel, offset[0]);
   ForwardSeen seen;
   for (uint32_t k = 0; here.at(k) < here.end; ++k) {
-    const Packed<kCode> x = load_packed<kCode>(kept, here.place(k)),
+    const Packed<kCode> x = load_packed<kCode>(saved, here.place(k)),
                         other = kLeaves > 1 ? load_packed<kCode>(added, here.place(k)) : x;
     forward_group<kCode, kCode, kCode, kLeaves, 1, kRelu>(a.forward, tile, wide, here.at(k), channel, x,
                                                           other, mean, scale, offset, seen);
@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(kSumThreads, 1) run_grid_grad(const __grid_con
   __align__(16) __shared__ float tile[kGradValues * kWide];
   auto* const scratch = reinterpret_cast<float*>(memory);
   uint8_t *const mask = memory, *const dout = memory + a.room;
-  uint8_t* const kept = dout + a.depth * kSumThreads * sizeof(Packed<kGrad>);
+  uint8_t* const saved = dout + a.depth * kSumThreads * sizeof(Packed<kGrad>);
   const SliceSpread& spread = a.sums.spread;
   const Standing here(spread);
   const uint32_t half = (a.depth + 1) / 2;
@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(kSumThreads, 1) run_grid_grad(const __grid_con
     for (uint32_t k = begin; k < end && here.at(k) < here.end; ++k) {
       fetch<kGrad>(dout, here.place(k), a.sums.dout, here.at(k));
       if constexpr (kMasked) fetch<kSaved>(mask, here.place(k), a.sums.mask, here.at(k));
-      fetch<kSaved>(kept, here.place(k), a.sums.x, here.at(k));
+      fetch<kSaved>(saved, here.place(k), a.sums.x, here.at(k));
     }
     end_batch();
   };
@@ -249,7 +249,7 @@ __global__ void __launch_bounds__(kSumThreads, 1) run_grid_grad(const __grid_con
       } else {
         unpack_any<kGrad>(a.sums.dout_codec, a.sums.dout_reading, one, 1, y);
       }
-      unpack_any<kSaved>(a.sums.x_codec, a.sums.x_reading, load_packed<kSaved>(kept, here.place(k)),
+      unpack_any<kSaved>(a.sums.x_codec, a.sums.x_reading, load_packed<kSaved>(saved, here.place(k)),
                          a.sums.drop, x);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
@@ -294,7 +294,7 @@ __global__ void __launch_bounds__(kSumThreads, 1) run_grid_grad(const __grid_con
     uint32_t unwatched = 0;  // unused: the sums have counted the masked gradients
     norm_grad_group<kGrad, kSaved, kSaved, kGrad, kMasked>(
         a.grad, tile, wide, here.at(k), channel, load_packed<kGrad>(dout, here.place(k)),
-        load_packed<kSaved>(kept, here.place(k)), value, false, seen[0], unwatched);
+        load_packed<kSaved>(saved, here.place(k)), value, false, seen[0], unwatched);
   }
   if constexpr (kMasked) {
     // The order of codes is the order of their values.
@@ -378,7 +378,7 @@ bool launch_forward(const FusedCall& first, const FusedCall& second, bool only_a
 template <bool kMasked>
 bool launch_grad(const FusedCall& first, const FusedCall& second, bool only_asks, Stream stream) {
   GridGrad a{};
-  const Code grad = code_of(first.leaf[0]), kept = code_of(first.leaf[kMasked ? 2 : 1]);
+  const Code grad = code_of(first.leaf[0]), saved = code_of(first.leaf[kMasked ? 2 : 1]);
   if (!same_shape(first, second) || !take_norm_sums<kMasked>(first, a.sums) ||
       !take_norm_grad<kMasked>(second, a.grad))
     return false;
@@ -388,14 +388,14 @@ bool launch_grad(const FusedCall& first, const FusedCall& second, bool only_asks
     return false;
   // The masked gradient is reported with the sums.
   if (kMasked &&
-      (a.grad.mask != a.sums.mask || code_of(first.leaf[1]) != kept || a.grad.masked.stats != nullptr))
+      (a.grad.mask != a.sums.mask || code_of(first.leaf[1]) != saved || a.grad.masked.stats != nullptr))
     return false;
   a.depth = depth_of(a.sums.spread);
-  const size_t each = size_t{a.depth} * kSumThreads, room = kMasked ? each * bytes_of(kept) : 0;
+  const size_t each = size_t{a.depth} * kSumThreads, room = kMasked ? each * bytes_of(saved) : 0;
   a.room = static_cast<uint32_t>(room > kScratch ? room : kScratch);
-  const size_t shared = a.room + each * (bytes_of(grad) + bytes_of(kept));
+  const size_t shared = a.room + each * (bytes_of(grad) + bytes_of(saved));
   const auto run = [&]<Code kGrad, Code kSaved> {
-    return grad == kGrad && kept == kSaved &&
+    return grad == kGrad && saved == kSaved &&
            start<run_grid_grad<kGrad, kSaved, kMasked>>(grid_of(a.sums.spread, shared), a, only_asks, stream);
   };
   return run.template operator()<Code::bf16, Code::bf16>() || run.template operator()<Code::e5, Code::e4>() ||

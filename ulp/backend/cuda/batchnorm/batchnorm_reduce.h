@@ -270,8 +270,8 @@ bool take_norm_sums(const FusedCall& call, SumArgs& a) {
       return false;
     a.masked = rounder.codec;
     a.masked_stats = rounder.stats;
-    const uint32_t unit = grad == Code::e5 ? 0x7Bu : 0x7FFFu;
-    a.top = rounder.codec.spec.max_code < unit ? rounder.codec.spec.max_code : unit;
+    const uint32_t top = grad == Code::e5 ? 0x7Bu : 0x7FFFu;
+    a.top = rounder.codec.spec.max_code < top ? rounder.codec.spec.max_code : top;
   }
   a.dout = dout.view.stored.codes;
   a.mask = mask.view.stored.codes;

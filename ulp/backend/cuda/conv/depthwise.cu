@@ -79,13 +79,13 @@ __global__ void __launch_bounds__(kThreads, 2)
     float taps[9][V];
     const float* own = own_taps(cut, place, shared, taps);
     const float* own_bias = own + 9 * cut.lanes * V;
-    for (uint32_t u = place.worker; u < cut.units; u += cut.blocks * cut.workers) {
-      const Piece unit(cut, u, d.out_h);
-      const uint64_t image = uint64_t{unit.image} * d.h * d.w * d.c + place.vector * V;
-      const uint64_t image_out = uint64_t{unit.image} * d.out_h * d.out_w * d.c + place.vector * V;
-      const int column = static_cast<int>(unit.strip) * kStrip * S - 1;
+    for (uint32_t u = place.worker; u < cut.tiles; u += cut.blocks * cut.workers) {
+      const Tile tile(cut, u, d.out_h);
+      const uint64_t image = uint64_t{tile.image} * d.h * d.w * d.c + place.vector * V;
+      const uint64_t image_out = uint64_t{tile.image} * d.out_h * d.out_w * d.c + place.vector * V;
+      const int column = static_cast<int>(tile.strip) * kStrip * S - 1;
       const auto write = [&](uint32_t oy, const float(&sums)[kStrip][V]) {
-        write_row<V>(out, state, image_out + uint64_t{oy} * d.out_w * d.c, unit.strip * kStrip, d.out_w, d.c,
+        write_row<V>(out, state, image_out + uint64_t{oy} * d.out_w * d.c, tile.strip * kStrip, d.out_w, d.c,
                      own_bias, sums, seen);
       };
       if constexpr (S == 1) {
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(kThreads, 2)
         clear_row<V>(sums[0]);
         clear_row<V>(sums[1]);
         clear_row<V>(sums[2]);
-        const int first = static_cast<int>(unit.first_row), end = static_cast<int>(unit.end_row);
+        const int first = static_cast<int>(tile.first_row), end = static_cast<int>(tile.end_row);
 #pragma unroll 1
         for (int row = first - 1; row <= end; ++row) {
           add_row<V, B, S, 2, 3, 1>(d, x, decoder, image, row, column, taps, sums);
@@ -105,10 +105,10 @@ __global__ void __launch_bounds__(kThreads, 2)
       } else {
         float sums[2][kStrip][V];  // of an output row and the next
         clear_row<V>(sums[0]);
-        add_row<V, B, S, 0, 1, 0>(d, x, decoder, image, static_cast<int>(unit.first_row) * S - 1, column,
+        add_row<V, B, S, 0, 1, 0>(d, x, decoder, image, static_cast<int>(tile.first_row) * S - 1, column,
                                   taps, sums);
 #pragma unroll 1
-        for (uint32_t oy = unit.first_row; oy < unit.end_row; ++oy) {
+        for (uint32_t oy = tile.first_row; oy < tile.end_row; ++oy) {
           clear_row<V>(sums[1]);
           const int row = static_cast<int>(oy) * S;
           add_row<V, B, S, 1, 1, 0>(d, x, decoder, image, row, column, taps, sums);
@@ -142,11 +142,11 @@ __global__ void __launch_bounds__(kThreads, 2)
     float taps[9][V];
     const float* own = own_taps(cut, place, shared, taps);
     const float* no_bias = own + 9 * cut.lanes * V;
-    for (uint32_t u = place.worker; u < cut.units; u += cut.blocks * cut.workers) {
-      const Piece unit(cut, u, d.out_h);
-      const uint64_t image = uint64_t{unit.image} * d.out_h * d.out_w * d.c + place.vector * V;
-      const uint64_t image_dx = uint64_t{unit.image} * d.h * d.w * d.c + place.vector * V;
-      const uint32_t column = unit.strip * kStrip;
+    for (uint32_t u = place.worker; u < cut.tiles; u += cut.blocks * cut.workers) {
+      const Tile tile(cut, u, d.out_h);
+      const uint64_t image = uint64_t{tile.image} * d.out_h * d.out_w * d.c + place.vector * V;
+      const uint64_t image_dx = uint64_t{tile.image} * d.h * d.w * d.c + place.vector * V;
+      const uint32_t column = tile.strip * kStrip;
       const auto write = [&](uint32_t y, const float(&sums)[2 * kStrip][V]) {
         if (y >= d.h) return;
         write_row<V>(dx, state, image_dx + uint64_t{y} * d.w * d.c, 2 * column, d.w, d.c, no_bias, sums,
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       float sums[3][2 * kStrip][V];  // of rows 2a - 1, 2a, 2a + 1
       clear_row<V>(sums[0]);
 #pragma unroll 1
-      for (uint32_t a = unit.first_row; a <= unit.end_row; ++a) {
+      for (uint32_t a = tile.first_row; a <= tile.end_row; ++a) {
         clear_row<V>(sums[1]);
         clear_row<V>(sums[2]);
         if (a < d.out_h) {
@@ -181,8 +181,8 @@ __global__ void __launch_bounds__(kThreads, 2)
             }
           }
         }
-        if (a > unit.first_row) write(2 * a - 1, sums[0]);
-        if (a < unit.end_row) write(2 * a, sums[1]);
+        if (a > tile.first_row) write(2 * a - 1, sums[0]);
+        if (a < tile.end_row) write(2 * a, sums[1]);
         move_row<V>(sums[0], sums[2]);
       }
     }
@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(kThreads)
   if (place.works) {
     const uint32_t channels = cut.lanes * V;
     const float* own = shared + place.lane * V;
-    for (uint32_t u = place.worker; u < cut.units; u += cut.blocks * cut.workers) {
+    for (uint32_t u = place.worker; u < cut.tiles; u += cut.blocks * cut.workers) {
       const uint32_t ox = u % d.out_w, oy = u / d.out_w % d.out_h, image = u / d.out_w / d.out_h;
       float sums[V];
 #pragma unroll

@@ -18,7 +18,7 @@ constexpr uint32_t kLimit = kQuickLimit - 1, kVanishing = 0x10000u;
 struct Call {
   ConvExtents32 d;
   Cut cut;
-  uint32_t strip;  // columns of a unit
+  uint32_t strip;  // columns of a tile
   const StepState* state;
   StoredView in;
   ReadView weight, bias;
@@ -98,14 +98,14 @@ __device__ inline RangeCount write_long(const Call& call, const Place& place, co
   const uint32_t height_out = spread ? d.h : d.out_h, width_out = spread ? d.w : d.out_w;
   RangeCount seen;
 #pragma unroll 1
-  for (uint32_t u = place.worker; u < cut.units; u += cut.blocks * cut.workers) {
-    const Piece unit(cut, u, d.out_h);
-    const uint64_t image = uint64_t{unit.image} * height * width * d.c + place.vector * V;
-    const uint64_t image_out = uint64_t{unit.image} * height_out * width_out * d.c + place.vector * V;
+  for (uint32_t u = place.worker; u < cut.tiles; u += cut.blocks * cut.workers) {
+    const Tile tile(cut, u, d.out_h);
+    const uint64_t image = uint64_t{tile.image} * height * width * d.c + place.vector * V;
+    const uint64_t image_out = uint64_t{tile.image} * height_out * width_out * d.c + place.vector * V;
     const uint32_t columns = scale * call.strip;
 #pragma unroll 1
-    for (uint32_t i = 0; i < scale * (unit.end_row - unit.first_row) * columns; ++i) {
-      const uint32_t oy = scale * unit.first_row + i / columns, ox = unit.strip * columns + i % columns;
+    for (uint32_t i = 0; i < scale * (tile.end_row - tile.first_row) * columns; ++i) {
+      const uint32_t oy = scale * tile.first_row + i / columns, ox = tile.strip * columns + i % columns;
       if (oy >= height_out || ox >= width_out) continue;
       float made[V] = {};
 #pragma unroll 1
@@ -169,18 +169,18 @@ __global__ void __launch_bounds__(kThreads, 2) quick_one(ULP_TABLE(Call) call) {
     const float* own = own_taps(cut, place, shared, taps);
     const uint32_t pitch = 2 * d.c, line = d.w * d.c;
     Seen seen;
-    for (uint32_t u = place.worker; u < cut.units; u += cut.blocks * cut.workers) {
-      const Piece unit(cut, u, d.out_h);
-      const uint64_t image = uint64_t{unit.image} * d.h * line + place.vector * V;
-      const uint32_t column_out = unit.strip * kStrip;
+    for (uint32_t u = place.worker; u < cut.tiles; u += cut.blocks * cut.workers) {
+      const Tile tile(cut, u, d.out_h);
+      const uint64_t image = uint64_t{tile.image} * d.h * line + place.vector * V;
+      const uint32_t column_out = tile.strip * kStrip;
       const int column = static_cast<int>(column_out) - 1;
       // From the first row that the outputs reach to the last.
-      const uint32_t first = unit.first_row > 0 ? unit.first_row - 1 : 0;
-      const uint32_t last = unit.end_row < d.h ? unit.end_row : d.h - 1;
+      const uint32_t first = tile.first_row > 0 ? tile.first_row - 1 : 0;
+      const uint32_t last = tile.end_row < d.h ? tile.end_row : d.h - 1;
       const uint8_t* at = call.in.codes + 2 * (static_cast<int64_t>(image + uint64_t{first} * line) +
                                                static_cast<int64_t>(column) * static_cast<int64_t>(d.c));
       uint8_t* out =
-          call.out.stored.codes + 2 * (image + uint64_t{unit.first_row} * line + uint64_t{column_out} * d.c);
+          call.out.stored.codes + 2 * (image + uint64_t{tile.first_row} * line + uint64_t{column_out} * d.c);
       Vector raw[kStrip + 2];
 #pragma unroll
       for (int j = 0; j < kStrip + 2; ++j) raw[j] = fetch_column(at, column, d.w, pitch, j);
@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(kThreads, 2) quick_one(ULP_TABLE(Call) call) {
       float above[kStrip][V], beside[kStrip][V];
       clear_row<V>(above);
       clear_row<V>(beside);
-      uint32_t early = unit.first_row - first + 1;  // rows until an output row is complete
+      uint32_t early = tile.first_row - first + 1;  // rows until an output row is complete
 #pragma unroll 1
       for (uint32_t left = last - first + 1; left > 0; --left) {
         at += left > 1 ? uint64_t{2} * line : 0;
@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(kThreads, 2) quick_one(ULP_TABLE(Call) call) {
         write_columns(call, own, out, column_out, d.out_w, done, seen);
         out += uint64_t{2} * line;
       }
-      if (unit.end_row == d.h) write_columns(call, own, out, column_out, d.out_w, above, seen);
+      if (tile.end_row == d.h) write_columns(call, own, out, column_out, d.out_w, above, seen);
     }
     all = finish(call, place, own, seen);
   }
@@ -233,24 +233,24 @@ __global__ void __launch_bounds__(kThreads, 2) quick_two(ULP_TABLE(Call) call) {
     const float* own = own_taps(cut, place, shared, taps);
     const uint32_t pitch = 2 * d.c, line = d.w * d.c;
     Seen seen;
-    for (uint32_t u = place.worker; u < cut.units; u += cut.blocks * cut.workers) {
-      const Piece unit(cut, u, d.out_h);
-      const uint64_t image = uint64_t{unit.image} * d.h * line + place.vector * V;
-      const uint32_t column_out = unit.strip * N;
+    for (uint32_t u = place.worker; u < cut.tiles; u += cut.blocks * cut.workers) {
+      const Tile tile(cut, u, d.out_h);
+      const uint64_t image = uint64_t{tile.image} * d.h * line + place.vector * V;
+      const uint32_t column_out = tile.strip * N;
       uint8_t* out = call.out.stored.codes +
-                     2 * (((uint64_t{unit.image} * d.out_h + unit.first_row) * d.out_w + column_out) * d.c +
+                     2 * (((uint64_t{tile.image} * d.out_h + tile.first_row) * d.out_w + column_out) * d.c +
                           place.vector * V);
       const int column = static_cast<int>(column_out) * 2 - 1;
       // Row 2 first_row - 1 may lie before the image.
       const uint8_t* at =
-          call.in.codes + 2 * (static_cast<int64_t>(image + uint64_t{2 * unit.first_row} * line) +
+          call.in.codes + 2 * (static_cast<int64_t>(image + uint64_t{2 * tile.first_row} * line) +
                                static_cast<int64_t>(column) * static_cast<int64_t>(d.c));
       Vector odd[kColumns], even[kColumns];
       float sums[N][V] = {}, none[N][V];
       clear_row<V>(none);
 #pragma unroll
       for (int j = 0; j < kColumns; ++j)
-        odd[j] = fetch_column(at - uint64_t{2} * line, column, d.w, pitch, j, unit.first_row > 0);
+        odd[j] = fetch_column(at - uint64_t{2} * line, column, d.w, pitch, j, tile.first_row > 0);
 #pragma unroll
       for (int j = 0; j < kColumns; ++j) even[j] = fetch_column(at, column, d.w, pitch, j);
       at += uint64_t{2} * line;
@@ -258,12 +258,12 @@ __global__ void __launch_bounds__(kThreads, 2) quick_two(ULP_TABLE(Call) call) {
       for (int j = 0; j < kColumns; ++j) {
         float pixel[V];
         halves_to_floats(odd[j], pixel);
-        odd[j] = fetch_column(at, column, d.w, pitch, j, 2 * unit.first_row + 1 < d.h);
+        odd[j] = fetch_column(at, column, d.w, pitch, j, 2 * tile.first_row + 1 < d.h);
         add_pixel<N, 2>(j, 0, pixel, taps, none, sums);
       }
 #pragma unroll 1
-      for (uint32_t oy = unit.first_row; oy < unit.end_row; ++oy) {
-        const bool more = oy + 1 < unit.end_row;
+      for (uint32_t oy = tile.first_row; oy < tile.end_row; ++oy) {
+        const bool more = oy + 1 < tile.end_row;
         float made[N][V] = {}, below[N][V] = {};
         at += uint64_t{2} * line;
 #pragma unroll
@@ -308,28 +308,28 @@ __global__ void __launch_bounds__(kThreads, 2) quick_spread(ULP_TABLE(Call) call
     const float* own = own_taps(cut, place, shared, taps);
     const uint32_t pitch = 2 * d.c, line = d.out_w * d.c, line_dx = d.w * d.c;
     Seen seen;
-    for (uint32_t u = place.worker; u < cut.units; u += cut.blocks * cut.workers) {
-      const Piece unit(cut, u, d.out_h);
-      const uint64_t image = uint64_t{unit.image} * d.out_h * line + place.vector * V;
-      const uint32_t column = unit.strip * N;
-      uint8_t* dx = call.out.stored.codes + 2 * (uint64_t{unit.image} * d.h * line_dx +
+    for (uint32_t u = place.worker; u < cut.tiles; u += cut.blocks * cut.workers) {
+      const Tile tile(cut, u, d.out_h);
+      const uint64_t image = uint64_t{tile.image} * d.out_h * line + place.vector * V;
+      const uint32_t column = tile.strip * N;
+      uint8_t* dx = call.out.stored.codes + 2 * (uint64_t{tile.image} * d.h * line_dx +
                                                  uint64_t{2 * column} * d.c + place.vector * V);
       const uint8_t* at =
-          call.in.codes + 2 * (image + uint64_t{unit.first_row} * line + uint64_t{column} * d.c);
+          call.in.codes + 2 * (image + uint64_t{tile.first_row} * line + uint64_t{column} * d.c);
       Vector raw[N + 1];
 #pragma unroll
       for (int j = 0; j <= N; ++j) raw[j] = fetch_column(at, static_cast<int>(column), d.out_w, pitch, j);
       float sums[2 * N][V];  // of row 2a - 1
       clear_row<V>(sums);
 #pragma unroll 1
-      for (uint32_t a = unit.first_row; a <= unit.end_row; ++a) {
+      for (uint32_t a = tile.first_row; a <= tile.end_row; ++a) {
         float pixel[N + 1][V];
         at += uint64_t{2} * line;
 #pragma unroll
         for (int j = 0; j <= N; ++j) {
           halves_to_floats(raw[j], pixel[j]);
           raw[j] = fetch_column(at, static_cast<int>(column), d.out_w, pitch, j,
-                                a < unit.end_row && a + 1 < d.out_h);
+                                a < tile.end_row && a + 1 < d.out_h);
         }
         const auto add = [&](int ky, float(&to)[2 * N][V]) {
 #pragma unroll
@@ -346,11 +346,11 @@ __global__ void __launch_bounds__(kThreads, 2) quick_spread(ULP_TABLE(Call) call
         const auto write = [&](uint32_t y, float(&made)[2 * N][V]) {
           write_columns(call, own, dx + uint64_t{y} * 2 * line_dx, 2 * column, d.w, made, seen);
         };
-        if (a > unit.first_row && 2 * a - 1 < d.h) {
+        if (a > tile.first_row && 2 * a - 1 < d.h) {
           add(0, sums);
           write(2 * a - 1, sums);
         }
-        if (a < unit.end_row) {
+        if (a < tile.end_row) {
           clear_row<V>(sums);
           add(1, sums);
           write(2 * a, sums);

@@ -24,20 +24,20 @@ bool depthwise_quick_weight(const ConvExtents32& conv, const StoredView& x, cons
 namespace ulp::cuda::depthwise {
 
 // How work is distributed. A block has some vectors of channels (a chunk of them) and several
-// workers; a worker has one thread per vector. Workers take units: strips of an image, a few
+// workers; a worker has one thread per vector. Workers take tiles: strips of an image, a few
 // columns wide and some rows long, or single pixels.
 struct Cut {
   uint32_t vectors, lanes, chunks;  // of all channels; of a block; blocks side by side
   uint32_t workers, blocks;         // of a block; of a chunk
-  uint32_t rows, pieces, strips;    // rows of a unit; units above and next to each other
-  uint32_t units;
+  uint32_t rows, pieces, strips;    // rows of a tile; tiles above and next to each other
+  uint32_t tiles;
 };
 
 // With four channels each and 7x7 taps, this many lanes just fit shared memory.
 inline constexpr uint32_t kMostLanes = 56;
 // From this many on, a warp's accesses are whole sectors.
 inline constexpr uint32_t kFewestLanes = 16;
-// Rows of a unit that could be longer: two more rows are read beyond its ends.
+// Rows of a tile that could be longer: two more rows are read beyond its ends.
 inline constexpr uint32_t kFewestRows = 8;
 
 // Chooses lanes such that few threads are idle.
@@ -60,14 +60,14 @@ inline Cut make_cut(const ConvExtents32& d, uint32_t width, uint32_t rows, uint3
   cut.rows = rows;
   for (;;) {
     cut.pieces = (rows + cut.rows - 1) / cut.rows;
-    cut.units = d.n * cut.pieces * cut.strips;
+    cut.tiles = d.n * cut.pieces * cut.strips;
     // Several waves of blocks, so that the last one costs little.
     constexpr uint32_t kMany = kProcessors * 16;
-    if (cut.rows <= kFewestRows || cut.units / cut.workers * cut.chunks >= kMany) break;
+    if (cut.rows <= kFewestRows || cut.tiles / cut.workers * cut.chunks >= kMany) break;
     cut.rows = (cut.rows + 1) / 2;
   }
   const uint32_t most = most_blocks / cut.chunks < 1 ? 1 : most_blocks / cut.chunks;
-  cut.blocks = blocks_for(cut.units, cut.workers, most);
+  cut.blocks = blocks_for(cut.tiles, cut.workers, most);
   return cut;
 }
 
@@ -96,9 +96,9 @@ struct Place {
   }
 };
 
-struct Piece {
+struct Tile {
   uint32_t image, first_row, end_row, strip;
-  __device__ Piece(const Cut& cut, uint32_t u, uint32_t rows) {
+  __device__ Tile(const Cut& cut, uint32_t u, uint32_t rows) {
     strip = u % cut.strips;
     const uint32_t above = u / cut.strips;
     image = above / cut.pieces;

@@ -71,14 +71,14 @@ __global__ void __launch_bounds__(kThreads, 2)
   const uint32_t channels = cut.lanes * V;
   if (place.works) {
     float sums[9][V] = {};
-    for (uint32_t u = place.worker; u < cut.units; u += cut.blocks * cut.workers) {
-      const Piece unit(cut, u, d.out_h);
-      const uint64_t image = uint64_t{unit.image} * d.h * d.w * d.c + place.vector * V;
-      const uint64_t image_out = uint64_t{unit.image} * d.out_h * d.out_w * d.c + place.vector * V;
-      const uint32_t column_out = unit.strip * kStrip;
+    for (uint32_t u = place.worker; u < cut.tiles; u += cut.blocks * cut.workers) {
+      const Tile tile(cut, u, d.out_h);
+      const uint64_t image = uint64_t{tile.image} * d.h * d.w * d.c + place.vector * V;
+      const uint64_t image_out = uint64_t{tile.image} * d.out_h * d.out_w * d.c + place.vector * V;
+      const uint32_t column_out = tile.strip * kStrip;
       const int column = static_cast<int>(column_out) * S - 1;
       const uint32_t there = d.out_w - column_out < kStrip ? d.out_w - column_out : kStrip;
-      const int first = static_cast<int>(unit.first_row), end = static_cast<int>(unit.end_row);
+      const int first = static_cast<int>(tile.first_row), end = static_cast<int>(tile.end_row);
       float gradients[kRows][kStrip][V];
       const auto load = [&](int oy, float(&to)[kStrip][V]) {
         const uint64_t at = image_out + static_cast<uint64_t>(oy) * d.out_w * d.c;
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(kThreads)
   const uint32_t channels = cut.lanes * V;
   if (place.works) {
     float sums[V] = {};
-    for (uint32_t u = place.worker; u < cut.units; u += cut.blocks * cut.workers) {
+    for (uint32_t u = place.worker; u < cut.tiles; u += cut.blocks * cut.workers) {
       const uint32_t ox = u % d.out_w, oy = u / d.out_w % d.out_h, image = u / d.out_w / d.out_h;
       uint32_t iy = 0, ix = 0;
       if (!meets(false, oy, tap / d.kernel_w, d.stride_h, d.padding_h, d.h, iy)) continue;

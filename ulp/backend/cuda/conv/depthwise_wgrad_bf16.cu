@@ -32,25 +32,25 @@ __device__ inline void add_products(int j, int ky, const float (&pixel)[V], cons
   }
 }
 
-// A thread's units with stride 1.
+// A thread's tiles with stride 1.
 __device__ inline void add_units_one(const Call& call, const Place& place, float (&sums)[9][V]) {
   constexpr int N = strip_of(1);
   const ConvExtents32& d = call.d;
   const Cut& cut = call.cut;
   const uint32_t pitch = 2 * d.c, line = d.w * d.c;
-  for (uint32_t u = place.worker; u < cut.units; u += cut.blocks * cut.workers) {
-    const Piece unit(cut, u, d.out_h);
-    const uint64_t image = uint64_t{unit.image} * d.h * line + place.vector * V;
-    const uint32_t column_out = unit.strip * N;
+  for (uint32_t u = place.worker; u < cut.tiles; u += cut.blocks * cut.workers) {
+    const Tile tile(cut, u, d.out_h);
+    const uint64_t image = uint64_t{tile.image} * d.h * line + place.vector * V;
+    const uint32_t column_out = tile.strip * N;
     const int column = static_cast<int>(column_out) - 1;
     // From the first row that the gradients reach to the last.
-    const uint32_t first = unit.first_row > 0 ? unit.first_row - 1 : 0;
-    const uint32_t last = unit.end_row < d.h ? unit.end_row : d.h - 1;
+    const uint32_t first = tile.first_row > 0 ? tile.first_row - 1 : 0;
+    const uint32_t last = tile.end_row < d.h ? tile.end_row : d.h - 1;
     const uint8_t* at = call.x.codes + 2 * (static_cast<int64_t>(image + uint64_t{first} * line) +
                                             static_cast<int64_t>(column) * static_cast<int64_t>(d.c));
     const uint8_t* from =
-        call.dout.codes + 2 * (image + uint64_t{unit.first_row} * line + uint64_t{column_out} * d.c);
-    uint32_t gradients = unit.end_row - unit.first_row;  // rows of gradients not loaded yet
+        call.dout.codes + 2 * (image + uint64_t{tile.first_row} * line + uint64_t{column_out} * d.c);
+    uint32_t gradients = tile.end_row - tile.first_row;  // rows of gradients not loaded yet
     Vector raw[N + 2], raw_dout[N];
     const auto fetch_gradients = [&] {
 #pragma unroll
@@ -70,7 +70,7 @@ __device__ inline void add_units_one(const Call& call, const Place& place, float
     float a[N][V], b[N][V], c[N][V];
     clear_row<V>(a);
     clear_row<V>(b);
-    if (first == unit.first_row) {
+    if (first == tile.first_row) {
       decode_gradients(b);
       fetch_gradients();
     }
@@ -107,22 +107,22 @@ __device__ inline void add_units_two(const Call& call, const Place& place, float
   const ConvExtents32& d = call.d;
   const Cut& cut = call.cut;
   const uint32_t pitch = 2 * d.c, line = d.w * d.c, line_out = d.out_w * d.c;
-  for (uint32_t u = place.worker; u < cut.units; u += cut.blocks * cut.workers) {
-    const Piece unit(cut, u, d.out_h);
-    const uint64_t image = uint64_t{unit.image} * d.h * line + place.vector * V;
-    const uint64_t image_out = uint64_t{unit.image} * d.out_h * line_out + place.vector * V;
-    const uint32_t column_out = unit.strip * N;
+  for (uint32_t u = place.worker; u < cut.tiles; u += cut.blocks * cut.workers) {
+    const Tile tile(cut, u, d.out_h);
+    const uint64_t image = uint64_t{tile.image} * d.h * line + place.vector * V;
+    const uint64_t image_out = uint64_t{tile.image} * d.out_h * line_out + place.vector * V;
+    const uint32_t column_out = tile.strip * N;
     const int column = static_cast<int>(column_out) * 2 - 1;
     const uint8_t* at =
-        call.x.codes + 2 * (static_cast<int64_t>(image + uint64_t{2 * unit.first_row} * line) +
+        call.x.codes + 2 * (static_cast<int64_t>(image + uint64_t{2 * tile.first_row} * line) +
                             static_cast<int64_t>(column) * static_cast<int64_t>(d.c));
     const uint8_t* from =
-        call.dout.codes + 2 * (image_out + uint64_t{unit.first_row} * line_out + uint64_t{column_out} * d.c);
+        call.dout.codes + 2 * (image_out + uint64_t{tile.first_row} * line_out + uint64_t{column_out} * d.c);
     Vector odd[kColumns], even[kColumns], raw_dout[N];
     // The row before, which may lie before the image.
 #pragma unroll
     for (int j = 0; j < kColumns; ++j)
-      odd[j] = fetch_column(at - uint64_t{2} * line, column, d.w, pitch, j, unit.first_row > 0);
+      odd[j] = fetch_column(at - uint64_t{2} * line, column, d.w, pitch, j, tile.first_row > 0);
 #pragma unroll
     for (int o = 0; o < N; ++o)
       raw_dout[o] = fetch_column(from, static_cast<int>(column_out), d.out_w, pitch, o);
@@ -130,7 +130,7 @@ __device__ inline void add_units_two(const Call& call, const Place& place, float
     for (int j = 0; j < kColumns; ++j) even[j] = fetch_column(at, column, d.w, pitch, j);
     float gradients[N][V];
     clear_row<V>(gradients);
-    uint32_t next = unit.first_row;  // row of gradients in raw_dout
+    uint32_t next = tile.first_row;  // row of gradients in raw_dout
     // Row 2 next - 1 meets the gradients above and below it, row 2 next only the latter.
 #pragma unroll 1
     for (;; ++next) {
@@ -139,7 +139,7 @@ __device__ inline void add_units_two(const Call& call, const Place& place, float
       for (int o = 0; o < N; ++o) halves_to_floats(raw_dout[o], below[o]);
       from += uint64_t{2} * line_out;
       at += uint64_t{2} * line;
-      const bool more = next + 1 < unit.end_row, reached = next < unit.end_row;
+      const bool more = next + 1 < tile.end_row, reached = next < tile.end_row;
 #pragma unroll
       for (int o = 0; o < N; ++o)
         raw_dout[o] = fetch_column(from, static_cast<int>(column_out), d.out_w, pitch, o, more);
@@ -174,13 +174,13 @@ __device__ inline void add_long(const Call& call, const Place& place, float* own
   for (uint32_t k = 0; k < 9; ++k) {
     float sums[V] = {};
 #pragma unroll 1
-    for (uint32_t u = place.worker; u < cut.units; u += cut.blocks * cut.workers) {
-      const Piece unit(cut, u, d.out_h);
-      const uint64_t image = uint64_t{unit.image} * d.h * d.w * d.c + place.vector * V;
-      const uint64_t image_out = uint64_t{unit.image} * d.out_h * d.out_w * d.c + place.vector * V;
+    for (uint32_t u = place.worker; u < cut.tiles; u += cut.blocks * cut.workers) {
+      const Tile tile(cut, u, d.out_h);
+      const uint64_t image = uint64_t{tile.image} * d.h * d.w * d.c + place.vector * V;
+      const uint64_t image_out = uint64_t{tile.image} * d.out_h * d.out_w * d.c + place.vector * V;
 #pragma unroll 1
-      for (uint32_t i = 0; i < (unit.end_row - unit.first_row) * call.strip; ++i) {
-        const uint32_t oy = unit.first_row + i / call.strip, ox = unit.strip * call.strip + i % call.strip;
+      for (uint32_t i = 0; i < (tile.end_row - tile.first_row) * call.strip; ++i) {
+        const uint32_t oy = tile.first_row + i / call.strip, ox = tile.strip * call.strip + i % call.strip;
         uint32_t iy = 0, ix = 0;
         if (ox >= d.out_w || !meets(false, oy, k / 3, d.stride_h, 1, d.h, iy) ||
             !meets(false, ox, k % 3, d.stride_w, 1, d.w, ix))

@@ -225,7 +225,7 @@ class IgemmTask : public Task {
         part.call.fp16_power = made.power;
         marks_.push_back(book.book(size_t{tiling.row_tiles} * tiling.column_tiles, 1));
       }
-      root_ = problem.plan.base_of(problem.graph().bytes_of(x_.id()));
+      base_ = problem.plan.base_of(problem.graph().bytes_of(x_.id()));
     }
     if (gathered_) {
       codes_ = book.book(conv.x_elements(), feed_bytes(feed_));
@@ -249,7 +249,7 @@ class IgemmTask : public Task {
   size_t prepared() const override { return prepared_; }
   // The window of 16-bit codes follows the images' largest magnitude.
   std::vector<TensorId> reads_range_of() const override {
-    return feed_ == Feed::fp16_from_16 ? std::vector{root_} : std::vector<TensorId>{};
+    return feed_ == Feed::fp16_from_16 ? std::vector{base_} : std::vector<TensorId>{};
   }
 
   // The packing job that writes the weight blocks from `to` on.
@@ -356,7 +356,7 @@ class IgemmTask : public Task {
         call.marked = words(marked_);
         call.outside = words(outside_);
         call.outside_words = outside_words_;
-        if (context.stats != nullptr) call.most = &(context.stats + root_.index)->amax;
+        if (context.stats != nullptr) call.most = &(context.stats + base_.index)->amax;
       }
       run_conv_igemm(call, feed, in, context.stream);
     }
@@ -370,7 +370,7 @@ class IgemmTask : public Task {
   // Offsets of the im2col rows and of the weight, padded alike.
   size_t codes_ = 0, padded_ = 0, convert_ = 0;
   std::vector<Launch> calls_, recompute_calls_;  // recompute: of marked tiles
-  TensorId root_;                                // the tensor whose largest value the window follows
+  TensorId base_;                                // the tensor whose largest value the window follows
   size_t outside_ = 0, marked_ = 0;
   uint32_t outside_words_ = 0;
   std::vector<size_t> marks_;

@@ -51,9 +51,9 @@ class Input {
   // Bytes per item of a slice.
   size_t item_bytes() const { return in_place_ || once_ ? 0 : matrix_.rows * matrix_.padded * size_; }
 
-  void book(Workspace& space, int64_t items, int64_t step) {
+  void book(Workspace& space, int64_t items, int64_t slice) {
     if (in_place_) return;
-    const auto copies = static_cast<uint64_t>(matrix_.whole ? 1 : once_ ? items : step);
+    const auto copies = static_cast<uint64_t>(matrix_.whole ? 1 : once_ ? items : slice);
     at_ = space.book(copies * (matrix_.rows + matrix_.more) * matrix_.padded, size_);
     // An operand that is rounded as a whole is padded afterwards.
     if (!operand_.in_groups() && matrix_.channels != matrix_.padded)
@@ -148,12 +148,12 @@ class Output {
 
   size_t item_bytes() const { return sliced_ ? matrix_.rows * matrix_.padded * sizeof(float) : 0; }
 
-  void book(Workspace& space, int64_t items, int64_t step) {
+  void book(Workspace& space, int64_t items, int64_t slice) {
     if (collects_) all_ = space.book(result_.elements());
-    if (sliced_) at_ = space.book(static_cast<uint64_t>(step) * matrix_.rows * matrix_.padded);
+    if (sliced_) at_ = space.book(static_cast<uint64_t>(slice) * matrix_.rows * matrix_.padded);
     if (!matrix_.whole) return;
     if (!in_place_) at_ = space.book(array());
-    if (step < items) part_ = space.book(array());
+    if (slice < items) part_ = space.book(array());
   }
 
   // What another storage of a summed result would need in addition. It counts when slices are
@@ -249,7 +249,7 @@ class LibraryTask : public Task {
       out_ = Output(problem, product_.out, Written::half);
       cut(problem.plan.options.workspace);
       // Partial sums are added in fp32.
-      if (why_not_.empty() && (!product_.out.whole || step_ == product_.items)) return;
+      if (why_not_.empty() && (!product_.out.whole || slice_ == product_.items)) return;
     }
     out_ = Output(problem, product_.out, Written::fp32);
     cut(problem.plan.options.workspace);
@@ -275,12 +275,12 @@ class LibraryTask : public Task {
     if (product_.bias) bias_.begin(context, 1, space);
     const auto library = (reinterpret_cast<uintptr_t>(context.workspace) + library_ + kAlignment - 1) /
                          kAlignment * kAlignment;
-    for (int64_t first = 0; first < product_.items; first += step_) {
-      const int64_t n = std::min(step_, product_.items - first);
+    for (int64_t first = 0; first < product_.items; first += slice_) {
+      const int64_t n = std::min(slice_, product_.items - first);
       const void* a = a_.slice(context, first, n, space);
       const void* b = b_.slice(context, first, n, space);
       void* slice = out_.slice(context, first);
-      (n == step_ ? main_ : tail_).run(context.stream, a, b, slice, reinterpret_cast<void*>(library));
+      (n == slice_ ? main_ : tail_).run(context.stream, a, b, slice, reinterpret_cast<void*>(library));
       if (product_.bias) {
         add_to_rows(static_cast<float*>(slice), static_cast<const float*>(bias_.slice(context, 0, 1, space)),
                     static_cast<uint64_t>(n) * product_.out.rows, product_.out.padded, context.stream);
@@ -306,29 +306,29 @@ class LibraryTask : public Task {
     }
   }
 
-  // Lays out the workspace for slices of `step` items and a library that needs `library` bytes.
-  size_t place(int64_t step, size_t library) {
+  // Lays out the workspace for slices of `slice` items and a library that needs `library` bytes.
+  size_t place(int64_t slice, size_t library) {
     Workspace space;
     convert_ = space.book(1, kConvertSpace);
-    a_.book(space, product_.items, step);
-    b_.book(space, product_.items, step);
+    a_.book(space, product_.items, slice);
+    b_.book(space, product_.items, slice);
     if (product_.bias) bias_.book(space, 1, 1);
-    out_.book(space, product_.items, step);
+    out_.book(space, product_.items, slice);
     library_ = space.book(library > 0 ? library + kAlignment : 0, 1);
     return space.bytes();
   }
 
-  bool find(int64_t step, size_t limit) {
-    const int64_t rest = product_.items % step;
-    main_ = product_.find(step, out_.written(), limit, &why_not_);
+  bool find(int64_t slice, size_t limit) {
+    const int64_t rest = product_.items % slice;
+    main_ = product_.find(slice, out_.written(), limit, &why_not_);
     tail_ = main_ && rest != 0 ? product_.find(rest, out_.written(), limit, &why_not_) : LibraryPlan{};
     return main_ && (rest == 0 || tail_);
   }
 
   // The libraries count elements in 32 bits.
-  bool too_large(int64_t step) const {
+  bool too_large(int64_t slice) const {
     const auto elements = [&](const Matrix& matrix) {
-      return matrix.whole ? 0 : static_cast<uint64_t>(step) * matrix.rows * matrix.padded;
+      return matrix.whole ? 0 : static_cast<uint64_t>(slice) * matrix.rows * matrix.padded;
     };
     return std::max({elements(product_.a), elements(product_.b), elements(product_.out)}) >> 31 != 0;
   }
@@ -352,18 +352,18 @@ class LibraryTask : public Task {
     size_t library = 0;
     for (int64_t slices = 1;;) {
       slices = std::max(slices, slices_for(batch, limit, library));
-      step_ = batch.even_slice(slices);
-      if (too_large(step_)) {
+      slice_ = batch.even_slice(slices);
+      if (too_large(slice_)) {
         why_not_ = "more elements than the library counts";
-      } else if (find(step_, library_limit)) {
+      } else if (find(slice_, library_limit)) {
         why_not_.clear();
         library = std::max(main_.workspace(), tail_ ? tail_.workspace() : 0);
-        workspace_ = place(step_, library);
-        if (workspace_ + out_.reserve() <= limit || step_ <= kLeast || batch.item_bytes == 0) return;
+        workspace_ = place(slice_, library);
+        if (workspace_ + out_.reserve() <= limit || slice_ <= kLeast || batch.item_bytes == 0) return;
       } else {
         return;
       }
-      if (step_ <= kLeast) return;
+      if (slice_ <= kLeast) return;
       slices = batch.more_slices(slices);
     }
   }
@@ -371,7 +371,7 @@ class LibraryTask : public Task {
   LibraryProduct product_;
   Input a_, b_, bias_;
   Output out_;
-  int64_t step_ = 1;
+  int64_t slice_ = 1;
   LibraryPlan main_, tail_;
   std::string why_not_;
   size_t convert_ = 0, library_ = 0;
