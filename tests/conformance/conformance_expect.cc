@@ -119,7 +119,7 @@ bool Bench::moves_codes(NodeId id) const {
   const auto alike = [&](TensorId tensor) {
     return formats_[number(tensor)].storage == formats_[number(node.in[0])].storage;
   };
-  return (node.op == &kConcat || node.op == &kSplit) && std::all_of(node.in.begin(), node.in.end(), alike) &&
+  return node.op->copies && std::all_of(node.in.begin(), node.in.end(), alike) &&
          std::all_of(node.out.begin(), node.out.end(), alike);
 }
 
