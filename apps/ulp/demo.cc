@@ -151,7 +151,7 @@ void check_report_file(const std::string& path) {
 // The page of the runs in a folder, and where it is.
 void write_report(const std::string& folder, const std::string& path) {
   if (page_template().empty()) {
-    fmt::print("\nThis build has no page of reports, which needs npm.\n");
+    fmt::print("\nThere is no report, as this build has no page: {}.\n", why_no_page());
     return;
   }
   Report report = read_report(find_runs({&folder, 1}));

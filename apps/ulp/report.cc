@@ -41,18 +41,13 @@ std::string counted(size_t count, std::string_view one) {
 
 void report_command(const ReportOptions& options) {
   const bool page = options.out_option->count() > 0 || options.json_option->count() == 0;
-  if (page && page_template().empty()) {
-    fail("report",
-         "this build has no page, as npm was not there: install npm (Debian: apt install npm) and build "
-         "again, or "
-         "write the document alone with --json FILE");
-  }
+  if (page && page_template().empty())
+    fail("report", "this build has no page: {}; --json FILE writes the document alone", why_no_page());
   const FoundFiles found = find_runs(options.folders);
   if (found.empty()) {
     fail("report",
          "there is no run in {}: a run is a folder with a config.toml, as ulp train leaves it (files of ulp "
-         "bench "
-         "step --json and folders of ulp lab least-squares are shown too)",
+         "bench step --json and folders of ulp lab least-squares are shown too)",
          found.title);
   }
   const std::string out =

@@ -46,7 +46,7 @@ class Follower {
 
 void watch_command(const WatchOptions& options) {
   const std::string_view page = page_template();
-  if (page.empty()) fail("watch", "this program was built without the page of reports, which needs npm");
+  if (page.empty()) fail("watch", "this build has no page: {}", why_no_page());
   // Training comes first. Threads that begin later have the same priority.
   ::setpriority(PRIO_PROCESS, 0, kLowestPriority);
   LiveReport report(options.folders, page);

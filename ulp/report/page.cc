@@ -29,6 +29,8 @@ std::string_view page_template() {
   return {ulp_report_page_begin, static_cast<size_t>(ulp_report_page_end - ulp_report_page_begin)};
 }
 
+std::string_view why_no_page() { return page_template().empty() ? ULP_REPORT_NO_PAGE : ""; }
+
 std::string make_page(std::string_view page, std::string_view document) {
   const size_t place = page.find(kPlace);
   if (place == page.npos || page.find(kPlace, place + kPlace.size()) != page.npos)
