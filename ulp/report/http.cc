@@ -120,7 +120,7 @@ HttpRequest parse_head(std::string_view head) {
     if (!parse_field(request, line, seen)) return refuse(400);
   }
   // Before the rest: what is wrong with it is not that it has a body.
-  if (request.method != "GET" && request.method != "HEAD") return refuse(405);
+  if (request.method != "GET") return refuse(405);
   if (seen.hosts != 1 || seen.body) return refuse(400);
   return request;
 }

@@ -222,12 +222,13 @@ void ReportServer::Impl::send(Connection& one, HttpAnswer what, std::shared_ptr<
 void ReportServer::Impl::answer(Connection& one, std::string_view head) {
   const HttpRequest request = parse_head(head);
   one.keep = request.keep && ++one.requests < kMostRequests;
-  const bool get = request.method != "HEAD";
+  // Refused as all others are, but no answer to it may have content.
+  const bool with_body = request.method != "HEAD";
   const auto refuse = [&](int status, std::string_view fields = {}) {
     send(one, {status, "text/plain; charset=utf-8", fields},
-         std::make_shared<const std::string>(std::string(reason_of(status)) + "\n"), get);
+         std::make_shared<const std::string>(std::string(reason_of(status)) + "\n"), with_body);
   };
-  if (request.refused == 405) return refuse(405, "Allow: GET, HEAD\r\n");
+  if (request.refused == 405) return refuse(405, "Allow: GET\r\n");
   if (request.refused != 0) return refuse(request.refused);
   if (!known_host(one, request.host)) return refuse(403);
   std::string_view path = request.target;
@@ -238,14 +239,14 @@ void ReportServer::Impl::answer(Connection& one, std::string_view head) {
     if (!options_.policy.empty()) fields += "Content-Security-Policy: " + options_.policy + "\r\n";
     const std::shared_ptr<const ServedDocument> page = page_();
     return send(one, {200, "text/html; charset=utf-8", fields},
-                std::shared_ptr<const std::string>(page, &page->bytes), get);
+                std::shared_ptr<const std::string>(page, &page->bytes), true);
   }
   if (path != "document.json") return refuse(404);
   const std::shared_ptr<const ServedDocument> document = document_();
   const std::string fields = "Cache-Control: no-cache\r\nETag: " + document->tag + "\r\n";
   const bool same = names_tag(request.if_none_match, document->tag);
   send(one, {same ? 304 : 200, same ? "" : "application/json", fields},
-       std::shared_ptr<const std::string>(document, &document->bytes), get && !same);
+       std::shared_ptr<const std::string>(document, &document->bytes), !same);
 }
 
 bool ReportServer::Impl::read_more(Connection& one) {

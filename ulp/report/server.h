@@ -1,5 +1,5 @@
 // Serves one report to browsers: its page and its document, and nothing else. No path leads to the
-// disk. Only GET and HEAD are answered.
+// disk. Only GET is answered.
 //
 // Who may read it: by default it listens on 127.0.0.1, where other machines do not reach it. On an
 // address that others reach every path begins with 128 random bits, which stand in the URL alone. A
