@@ -4,7 +4,7 @@
 // security policy allows these two by their hashes and no other script or style, so a run whose
 // name is markup cannot do anything.
 import { createHash } from "node:crypto";
-import { mkdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
@@ -30,6 +30,17 @@ function output(ending) {
   const file = result.outputFiles.find((f) => f.path.endsWith(ending));
   if (!file) throw new Error(`esbuild made no ${ending}`);
   return file.text.trim();
+}
+
+// What uPlot's licence asks of whoever passes it on: its notice goes along.
+function notice() {
+  const folder = join(here, "node_modules", "uplot");
+  const { version } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
+  const text = readFileSync(join(folder, "LICENSE"), "utf8").trim().replace(/\r/g, "");
+  if (!text.includes("Copyright (c)") || text.includes("--")) {
+    throw new Error("the licence of uPlot is none that a comment can hold");
+  }
+  return `<!--\nCurves are drawn by uPlot ${version}.\n\n${text}\n-->`;
 }
 
 // A browser hashes what the element holds after parsing. Text that would end the element, or that
@@ -61,6 +72,7 @@ const policy = [
 ].join("; ");
 
 const page = `<!doctype html>
+${notice()}
 <html lang="en">
 <head>
 <meta charset="utf-8">

@@ -208,6 +208,15 @@ class DocumentMaker {
       w_.column("peakBytes", epochs.peak_bytes);
       w_.column("seconds", epochs.seconds);
       w_.column("examplesPerSecond", epochs.examples_per_second);
+      w_.key("others").each(epochs.others, [&](const OtherMetric& one) {
+        w_.object([&] {
+          w_.field("name", one.name);
+          w_.column("train", one.train);
+          w_.column("test", one.test);
+          w_.column("testFp32", wide ? std::vector<Number>() : one.test_fp32);
+        });
+      });
+      w_.field("best", epochs.best ? static_cast<int64_t>(*epochs.best) : int64_t{-1});
     });
   }
 

@@ -99,7 +99,7 @@ TEST_F(Documents, HasTheMembersThatThePageReads) {
              "plannedPeakBytes", "lowPlanned", "lowLast", "lowMean", "promotions", "skipped", "seconds"}));
   EXPECT_EQ(names(run().at("epochs")),
             (Names{"epoch", "step", "trainLoss", "testLoss", "train", "test", "testFp32", "lowRatio",
-                   "peakBytes", "seconds", "examplesPerSecond"}));
+                   "peakBytes", "seconds", "examplesPerSecond", "others", "best"}));
   EXPECT_EQ(names(run().at("curve")),
             (Names{"stride", "step", "loss", "lossLow", "lossHigh", "lr", "scale", "cancelled", "skipped"}));
   EXPECT_EQ(names(run().at("promotions")), (Names{"step", "tensor", "from", "to", "ratio"}));

@@ -7,6 +7,7 @@
 #include <limits>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "ulp/base/error.h"
 #include "ulp/io/metrics.h"
@@ -138,6 +139,7 @@ class MetricsReader {
     const Number train = number_if_any(line, "train_" + score.name), low = number_if_any(line, "low_ratio"),
                  peak = number_if_any(line, "peak_bytes"), seconds = number_if_any(line, "seconds"),
                  rate = number_if_any(line, "examples_per_second");
+    std::vector<OtherValues> others = others_on(line, score.name);
     // Everything is read before anything is kept: columns must stay of one length.
     record_.score = score;
     EpochColumns& epochs = record_.epochs;
@@ -152,6 +154,11 @@ class MetricsReader {
     epochs.peak_bytes.push_back(peak);
     epochs.seconds.push_back(seconds);
     epochs.examples_per_second.push_back(rate);
+    for (OtherValues& one : others) keep(std::move(one));
+    for (OtherMetric& one : epochs.others) {
+      for (std::vector<Number>* column : {&one.train, &one.test, &one.test_fp32})
+        column->resize(epochs.count());
+    }
     // As the trainer chooses it.
     const bool lost = record_.last_loss && !std::isfinite(*record_.last_loss);
     const bool better =
@@ -159,9 +166,58 @@ class MetricsReader {
     if (!lost && std::isfinite(test_loss) && better) {
       record_.best = value;
       record_.best_fp32 = fp32 ? fp32 : Number(value);
+      epochs.best = epochs.count() - 1;
     }
     if (seconds) record_.seconds = record_.seconds.value_or(0) + *seconds;
     note_peak(peak);
+  }
+
+  struct OtherValues {
+    std::string name;
+    Number train, test, test_fp32;
+  };
+
+  // What a line says of metrics other than the one that decides.
+  static std::vector<OtherValues> others_on(const Json& line, std::string_view score) {
+    constexpr std::string_view kFp32 = "_fp32";
+    std::vector<OtherValues> found;
+    for (const auto& [key, value] : line.items()) {
+      std::string_view name = key;
+      const bool test = take(name, "test_");
+      if (!test && !take(name, "train_")) continue;
+      // "test_x_fp32" is of x, unless there is no x.
+      const bool fp32 =
+          test && name.ends_with(kFp32) && line.contains(key.substr(0, key.size() - kFp32.size()));
+      if (fp32) name.remove_suffix(kFp32.size());
+      if (name == score || name == "loss") continue;
+      auto of = std::find_if(found.begin(), found.end(), [&](const auto& one) { return one.name == name; });
+      if (of == found.end()) of = found.insert(found.end(), {std::string(name), {}, {}, {}});
+      (fp32 ? of->test_fp32 : test ? of->test : of->train) = number_if_any(line, key);
+    }
+    return found;
+  }
+
+  // Of the epoch that was read last.
+  void keep(OtherValues one) {
+    std::vector<OtherMetric>& others = record_.epochs.others;
+    auto of =
+        std::find_if(others.begin(), others.end(), [&](const auto& known) { return known.name == one.name; });
+    if (of == others.end()) {
+      if (others.size() >= kMostMetrics) {
+        if (!std::exchange(too_many_, true))
+          record_.notes.push_back(
+              fmt::format("metrics after the first {} are left out: there are too many", kMostMetrics + 1));
+        return;
+      }
+      of = others.insert(others.end(), {std::move(one.name), {}, {}, {}});
+    }
+    const auto set = [&](std::vector<Number>& column, Number value) {
+      column.resize(record_.epochs.count() - 1);
+      column.push_back(value);
+    };
+    set(of->train, one.train);
+    set(of->test, one.test);
+    set(of->test_fp32, one.test_fp32);
   }
 
   void add_promotion(const Json& line) {
@@ -186,6 +242,7 @@ class MetricsReader {
   CurveMaker curve_;
   LossHistory losses_;
   bool done_ = false;
+  bool too_many_ = false;  // metrics, which a note says
 };
 
 }  // namespace

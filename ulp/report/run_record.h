@@ -46,11 +46,20 @@ struct ReadBudget {
 // So that a report of so many runs stays of a size that a browser opens.
 ReadBudget budget_for(size_t runs);
 
+// A metric beside the one that a run is judged by.
+struct OtherMetric {
+  std::string name;
+  std::vector<Number> train, test, test_fp32;  // as many as there are epochs
+};
+constexpr size_t kMostMetrics = 16;  // of them
+
 // One row an epoch.
 struct EpochColumns {
   std::vector<uint64_t> epoch, step;  // step: completed after it
   std::vector<Number> train_loss, test_loss, train, test, test_fp32, low_ratio, peak_bytes, seconds,
       examples_per_second;
+  std::vector<OtherMetric> others;  // in the order of the log
+  std::optional<size_t> best;       // which row is that of the best epoch, as training chooses it
   size_t count() const { return epoch.size(); }
 };
 

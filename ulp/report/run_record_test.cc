@@ -102,6 +102,59 @@ TEST_F(RunRecords, AWholeRun) {
   EXPECT_EQ(record.settings.size(), config_fields().size());
 }
 
+// An epoch of a task that is judged by bpc and measures more.
+std::string bpc_line(uint64_t epoch, double bpc, const std::string& more) {
+  return fmt::format(
+      R"J({{"event":"epoch","epoch":{},"train_loss":0.75,"train_bpc":2.5,"test_loss":0.5,"test_bpc":{},)J"
+      R"J("test_bpc_fp32":1.75,{}"low_ratio":0.5,"metric":"bpc","higher_is_better":false}})J"
+      "\n",
+      epoch, bpc, more);
+}
+
+TEST_F(RunRecords, EveryMetricOfATask) {
+  const RunRecord record = read(
+      step_line(1) + bpc_line(1, 2.25, R"("train_acc":0.25,"test_acc":0.5,"test_acc_fp32":0.625,)") +
+      step_line(2) + bpc_line(2, 1.5, R"("test_acc":"nan","test_auc":0.75,"test_odd_fp32":8,)") + step_line(3) +
+      bpc_line(3, 2.5, ""));
+  EXPECT_EQ(all(record.notes), "");
+  EXPECT_EQ(record.score, (Score{"bpc", false, false}));
+  const EpochColumns& epochs = record.epochs;
+  EXPECT_EQ(epochs.test, (std::vector<Number>{2.25, 1.5, 2.5}));
+  EXPECT_EQ(epochs.best, std::optional<size_t>(1)) << "the least bpc";
+  ASSERT_EQ(epochs.others.size(), 3u);
+  const std::vector<Number> none(3);
+  const OtherMetric& acc = epochs.others[0];
+  EXPECT_EQ(acc.name, "acc");
+  EXPECT_EQ(acc.train, (std::vector<Number>{0.25, {}, {}}));
+  ASSERT_EQ(acc.test.size(), 3u);
+  EXPECT_EQ(acc.test[0], Number(0.5));
+  EXPECT_TRUE(std::isnan(acc.test[1].value()));
+  EXPECT_EQ(acc.test[2], Number());
+  EXPECT_EQ(acc.test_fp32, (std::vector<Number>{0.625, {}, {}}));
+  const OtherMetric& auc = epochs.others[1];
+  EXPECT_EQ(auc.name, "auc");
+  EXPECT_EQ(auc.test, (std::vector<Number>{{}, 0.75, {}}));
+  EXPECT_EQ(auc.train, none);
+  EXPECT_EQ(auc.test_fp32, none);
+  EXPECT_EQ(epochs.others[2].name, "odd_fp32") << "there is no odd";
+  EXPECT_EQ(epochs.others[2].test, (std::vector<Number>{{}, 8, {}}));
+}
+
+TEST_F(RunRecords, TooManyMetricsAreANote) {
+  std::string more;
+  for (int i = 0; i < 100; ++i) more += fmt::format(R"("test_m{}":{},)", i, i);
+  const RunRecord record = read(step_line(1) + bpc_line(1, 2, more) + step_line(2) + bpc_line(2, 1, more));
+  ASSERT_EQ(record.epochs.others.size(), kMostMetrics);
+  EXPECT_EQ(record.epochs.others.back().test, (std::vector<Number>{15, 15}));
+  EXPECT_EQ(all(record.notes), "metrics after the first 17 are left out: there are too many\n");
+  // A value of another type damages its line, and that line alone.
+  const RunRecord odd =
+      read(step_line(1) + bpc_line(1, 2, R"("test_acc":"x",)") + bpc_line(2, 1, R"("test_acc":1,)"));
+  EXPECT_EQ(odd.notes.size(), 1u);
+  EXPECT_EQ(odd.epochs.epoch, (std::vector<uint64_t>{2}));
+  EXPECT_EQ(odd.epochs.others.at(0).test, (std::vector<Number>{1}));
+}
+
 TEST_F(RunRecords, StatesByWhatIsThere) {
   EXPECT_EQ(read("").state, RunState::empty);
   EXPECT_EQ(read(step_line(1)).state, RunState::stopped);

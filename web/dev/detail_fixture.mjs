@@ -180,7 +180,7 @@ function runOf(id, plan, planIndex, low) {
       lowPlanned: 0.6, lowLast: 0.55, lowMean: 0.57, promotions: promotions.step.length, skipped: 0,
       seconds: 100 },
     epochs: { epoch: [], step: [], trainLoss: [], testLoss: [], train: [], test: [], testFp32: [],
-      lowRatio: [], peakBytes: [], seconds: [], examplesPerSecond: [] },
+      lowRatio: [], peakBytes: [], seconds: [], examplesPerSecond: [], others: [], best: -1 },
     curve: { stride: 1, step: [], loss: [], lossLow: [], lossHigh: [], lr: [], scale: [],
       cancelled: [], skipped: [] },
     promotions,

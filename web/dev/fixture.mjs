@@ -310,7 +310,7 @@ function run(k, options) {
       skipped: curve.skipped.reduce((a, b) => a + b, 0),
       seconds: e.seconds.reduce((a, b) => a + b, 0),
     },
-    epochs: e,
+    epochs: { ...e, others: [], best: e.test.indexOf(Math.max(...e.test)) },
     curve,
     promotions: {
       step: promoted.map((_, i) => at(i)),

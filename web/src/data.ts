@@ -28,7 +28,7 @@ export interface Run {
   group: string; // equal for runs that differ in nothing but the seed
   label: string; // short: what distinguishes the group from the other groups of the report
   seed: string;
-  metric: string; // "acc", "bpc", ...: the task's first
+  metric: string; // "acc", "bpc", ...: the one that it is judged by, the task's first
   higherIsBetter: boolean;
   steps: number; // completed
   totalSteps: number; // 0: unknown
@@ -75,6 +75,15 @@ export interface Epochs {
   peakBytes: Num[];
   seconds: Num[];
   examplesPerSecond: Num[];
+  others: OtherMetric[]; // metrics beside the one that the run is judged by
+  best: number; // which of them is the best epoch, as training chooses it; -1: none
+}
+
+export interface OtherMetric {
+  name: string;
+  train: Num[];
+  test: Num[];
+  testFp32: Num[]; // empty if all of it is fp32
 }
 
 // Steps in buckets of `stride` steps, so that any run has a bounded number of them; stride 1: every

@@ -171,6 +171,8 @@ class PlotFrame implements Body {
     section.append(this.controls, reason, this.stage);
     this.hideTip();
     this.controls.addEventListener("input", () => {
+      // What leads to no data must lead back.
+      section.classList.add("touched");
       // A control may change which others make sense.
       refreshControls(this.controls);
       this.hideTip();

@@ -5,6 +5,7 @@ import type { Store } from "./state";
 
 const usual = 2_000; // ms
 const longest = 10_000;
+const patience = 30_000; // with one answer: a server that is stopped gives none, and keeps the line
 
 export function follow(store: Store, say: (status: string, lost: boolean) => void): void {
   if (!store.doc.live || !/^https?:$/.test(location.protocol)) return;
@@ -15,10 +16,10 @@ export function follow(store: Store, say: (status: string, lost: boolean) => voi
   address.search = "";
   address.hash = "";
 
-  const ask = async (): Promise<void> => {
+  const ask = async (signal: AbortSignal): Promise<void> => {
     const headers: Record<string, string> = tag ? { "If-None-Match": tag } : {};
     // The page keeps the tag itself: a cache would answer 200 where the server says 304.
-    const answer = await fetch(address, { headers, cache: "no-store", redirect: "error" });
+    const answer = await fetch(address, { headers, cache: "no-store", redirect: "error", signal });
     if (answer.status === 304) return;
     if (!answer.ok) throw new Error(`status ${answer.status}`);
     const report = (await answer.json()) as Report;
@@ -33,7 +34,9 @@ export function follow(store: Store, say: (status: string, lost: boolean) => voi
       document.addEventListener("visibilitychange", turn, { once: true });
       return;
     }
-    ask().then(
+    const request = new AbortController();
+    const late = setTimeout(() => request.abort(), patience);
+    ask(request.signal).then(
       () => {
         wait = usual;
         say("live", false);
@@ -42,7 +45,10 @@ export function follow(store: Store, say: (status: string, lost: boolean) => voi
         wait = Math.min(longest, wait * 2);
         say("connection lost", true);
       },
-    ).finally(() => setTimeout(turn, wait));
+    ).finally(() => {
+      clearTimeout(late);
+      setTimeout(turn, wait);
+    });
   };
   say("live", false);
   setTimeout(turn, usual);

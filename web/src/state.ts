@@ -257,6 +257,7 @@ function decode(report: Report): Doc {
   for (const run of report.runs) {
     record(run.summary);
     columns(run.epochs);
+    for (const other of run.epochs.others) columns(other);
     columns(run.curve);
     column(run.promotions.ratio);
     if (run.heat) {

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { formatRgb, inkOn, sortFormats, type Rgb } from "./colours";
+import { dark as darkTheme, light as lightTheme } from "../palette";
+import { formatRgb, inkOn, levels, shareColour, sortFormats, type Rgb } from "./colours";
 
 // Colours as eyes see them that miss one kind of cone (Viénot, Brettel and Mollon 1999), in linear
 // light.
@@ -27,10 +28,43 @@ function lab(rgb: Rgb, eye: Matrix): Rgb {
   return [116 * y - 16, 500 * (x - y), 200 * (y - z)];
 }
 
-function distance(a: string, b: string, eye: Matrix, dark: boolean): number {
-  const [p, q] = [lab(formatRgb(a, dark), eye), lab(formatRgb(b, dark), eye)];
+function between(a: Rgb, b: Rgb, eye: Matrix): number {
+  const [p, q] = [lab(a, eye), lab(b, eye)];
   return Math.hypot(...p.map((v, i) => v - q[i]));
 }
+
+const distance = (a: string, b: string, eye: Matrix, dark: boolean): number =>
+  between(formatRgb(a, dark), formatRgb(b, dark), eye);
+
+const hex = (colour: string): Rgb =>
+  [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16)) as Rgb;
+
+function contrast(a: string, b: string): number {
+  const light = (colour: string): number => {
+    const [r, g, b] = hex(colour).map(linear);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const [more, less] = [light(a), light(b)].sort((x, y) => y - x);
+  return (more + 0.05) / (less + 0.05);
+}
+
+test("series tell apart for every eye and from the background, on light and on dark", () => {
+  for (const { dark, series, background, panel } of [lightTheme, darkTheme]) {
+    const where = dark ? "dark" : "light";
+    assert.equal(series.length, 8);
+    for (const [name, eye] of Object.entries(eyes)) {
+      series.forEach((a, i) => series.slice(i + 1).forEach((b) => {
+        const far = between(hex(a), hex(b), eye);
+        assert(far > 16, `${a} and ${b} for ${name}, ${where}: ${far.toFixed(1)}`);
+      }));
+    }
+    for (const colour of series) {
+      for (const other of [background, panel]) {
+        assert(contrast(colour, other) >= 3, `${colour} on ${other}`);
+      }
+    }
+  }
+});
 
 const apart = ["fp32", "fp(6,9,0)", "e8m3", "fp(4,3,4)", "e3m2", "e2m1"];
 
@@ -50,9 +84,26 @@ test("formats of one width that occur together are told apart too", () => {
   for (const dark of [false, true]) {
     for (const eye of Object.values(eyes)) {
       for (const [a, b] of [["fp(4,3,4)", "fp(5,2,0)"], ["e4m3", "e5m2"], ["bf16", "fp16"],
-        ["e4m3", "s2fp8"]]) {
+        ["bf16", "fp(6,9,0)"], ["fp16", "fp(6,9,0)"], ["e4m3", "s2fp8"], ["e5m2", "s2fp8"]]) {
         const far = distance(a, b, eye, dark);
-        assert(far > 6, `${a} and ${b}, ${dark ? "dark" : "light"}: ${far.toFixed(1)}`);
+        assert(far > 14, `${a} and ${b}, ${dark ? "dark" : "light"}: ${far.toFixed(1)}`);
+      }
+    }
+  }
+});
+
+test("more is further from the page for every eye, on light and on dark", () => {
+  for (const { dark, background } of [lightTheme, darkTheme]) {
+    for (const [name, eye] of Object.entries(eyes)) {
+      for (const which of ["overflow", "underflow"] as const) {
+        const far = Array.from({ length: levels }, (_, i) => {
+          const colour = shareColour(i / (levels - 1), which, dark);
+          const [l] = lab(colour.match(/\d+/g)!.map(Number) as Rgb, eye);
+          return Math.abs(l - lab(hex(background), eye)[0]);
+        });
+        far.slice(1).forEach((v, i) => assert(v > far[i]!,
+          `${which} for ${name}, ${dark ? "dark" : "light"}: step ${i + 1}`));
+        assert(far[levels - 1]! - far[0]! > 50, `${which} for ${name}`);
       }
     }
   }

@@ -27,6 +27,9 @@ const classes: [number, Rgb, Rgb][] = [
   [1, [128, 20, 40], [170, 50, 75]],
 ];
 
+// By how much white is in the shade of a format with so many more exponent bits than usual.
+const lighter: [number[], number[]] = [[0, 0.34, 0.5], [0, 0.3, 0.44]];
+
 const unknown: [Rgb, Rgb] = [[150, 150, 150], [120, 120, 120]];
 
 export function formatRgb(name: string, dark: boolean): Rgb {
@@ -39,8 +42,8 @@ export function formatRgb(name: string, dark: boolean): Rgb {
   if (bits > 16 || bits < 7) return base;
   const usual = bits >= 9 ? 6 : 4;
   const shade = Math.max(-2, Math.min(2, (element?.exp ?? usual) - usual));
-  return shade >= 0 ? mix(base, white, (dark ? 0.16 : 0.24) * shade)
-    : mix(base, black, -0.16 * shade);
+  return shade < 0 ? mix(base, black, -0.22 * shade)
+    : mix(base, white, lighter[dark ? 1 : 0][shade] ?? 0);
 }
 
 export function formatColour(name: string, dark: boolean): string {

@@ -1,5 +1,5 @@
 // A map of the network: every node a box by the size and in the colour of the format of its output,
-// as they are at the chosen step.
+// as they are at the chosen step, with a strip in that of the output's gradient.
 import { exact, legend } from "../axis";
 import { slider } from "../controls";
 import type { MapNode } from "../data";
@@ -9,7 +9,8 @@ import { formatColour, sortFormats } from "./colours";
 import { memo, type Focus } from "./focus";
 import { player } from "./inputs";
 import {
-  barHeight, barTop, layoutNetwork, opTop, type NetworkLayout, type PlacedBox,
+  barHeight, barTop, layoutNetwork, opTop, stripGap, stripHeight, type NetworkLayout,
+  type PlacedBox,
 } from "./network_layout";
 import { nextSpot, type Arrow } from "./marks";
 import { elements } from "./numbers";
@@ -18,11 +19,14 @@ const top = 30;
 
 type Tensor = Plan["tensors"][number];
 
+const gradient = (name: string): string => `${name}.grad`;
+
 class NetworkPlot implements Plot {
   readonly id = "network";
   readonly title = "The network, by format";
   readonly about = "Boxes are operators; their area goes by the elements of the output, their " +
-    "colour by its format. The bar under a box is its weights. The slider replays promotions.";
+    "colour by its format. The strip at a box is the gradient of its output. The bar below is its " +
+    "weights, with a strip for theirs. The slider replays promotions.";
 
   constructor(private readonly focus: Focus) {}
 
@@ -121,7 +125,8 @@ class NetworkPlot implements Plot {
     const format = out ? this.format(out.name) : "";
     used.add(format);
     const y = top + box.y, chosen = this.focus.tensor;
-    const here = chosen !== null && (node.out.includes(chosen) || node.weights.includes(chosen));
+    const here = chosen !== null && [...node.out, ...node.weights].some((name) =>
+      name === chosen || gradient(name) === chosen);
     const promoted = out !== undefined && format !== out.format;
     scene.rect(box.x, y, box.w, box.h, {
       fill: format ? formatColour(format, theme.dark) : theme.background,
@@ -132,8 +137,10 @@ class NetworkPlot implements Plot {
       scene.polygon([x - r, y + 7, x, y + 3, x + r, y + 7],
                     { fill: theme.text, stroke: theme.background });
     }
+    this.strip(scene, theme, plan, out, [box.x, y + box.h + stripGap, box.w], used);
     if (here) {
-      scene.rect(box.x - 4, y - 4, box.w + 8, box.h + 8, { stroke: theme.accent, width: 2 });
+      const h = box.h + stripGap + stripHeight + 8;
+      scene.rect(box.x - 4, y - 4, box.w + 8, h, { stroke: theme.accent, width: 2 });
     }
     const middle = box.x + box.w / 2, base = this.lineBelow(layout, box);
     const weight = this.largest(plan, node.weights);
@@ -141,13 +148,25 @@ class NetworkPlot implements Plot {
       const w = Math.max(5, (layout.cell - 16) * Math.sqrt(weight.elements / heaviest));
       const weightFormat = this.format(weight.name);
       used.add(weightFormat);
-      scene.rect(middle - w / 2, base + barTop, w, barHeight,
-                 { fill: formatColour(weightFormat, theme.dark) });
+      const x = middle - w / 2, bar = base + barTop;
+      scene.rect(x, bar, w, barHeight, { fill: formatColour(weightFormat, theme.dark) });
+      this.strip(scene, theme, plan, weight, [x, bar + barHeight + stripGap, w], used);
     }
     scene.text(middle, base + opTop, node.op, {
       align: "center", baseline: "top", size: 10, fill: here ? theme.text : theme.muted,
       most: layout.cell - 4, bold: here,
     });
+  }
+
+  // Of the gradient of a tensor, which has as many elements.
+  private strip(
+    scene: Scene, theme: Theme, plan: Plan, of: Tensor | undefined,
+    [x, y, w]: [number, number, number], used: Set<string>,
+  ): void {
+    if (!of || !this.tensors(plan).has(gradient(of.name))) return;
+    const format = this.format(gradient(of.name));
+    used.add(format);
+    scene.rect(x, y, w, stripHeight, { fill: formatColour(format, theme.dark) });
   }
 
   // Bars and operators stand on a line, however small the box is.
@@ -165,11 +184,13 @@ class NetworkPlot implements Plot {
       const format = now === start ? now : `${now}, ${start} at first`;
       return `${name}: ${format}, ${elements(tensor.elements)}, group ${tensor.group}`;
     };
+    const both = (name: string) =>
+      (known.has(gradient(name)) ? [line(name), line(gradient(name))] : [line(name)]);
     const out = this.largest(plan, node.out) ?? known.get(node.out[0]);
     const blocks = `layer ${layout.layer[box.node] + 1} of ${Math.max(...layout.layer) + 1}`;
     return {
       lines: [node.name, `${node.op}, ${blocks}, after step ${exact(this.focus.step)}`,
-        ...node.out.map(line), ...node.weights.map(line)],
+        ...node.out.flatMap(both), ...node.weights.flatMap(both)],
       run: this.focus.run?.id, tensor: out?.name ?? node.out[0], key: String(box.node),
     };
   }
@@ -180,7 +201,7 @@ class NetworkPlot implements Plot {
     const box = layout.boxes.find((b) => {
       const middle = b.x + b.w / 2, line = this.lineBelow(layout, b);
       const reach = Math.max(b.w / 2, layout.cell / 2 - 8);
-      return Math.abs(x - middle) <= reach && y >= line - 30 && y <= line + 22;
+      return Math.abs(x - middle) <= reach && y >= line - 30 && y <= line + 32;
     });
     return box ? this.found(layout, box) : null;
   }
@@ -202,13 +223,18 @@ class NetworkPlot implements Plot {
     const plan = this.focus.plan;
     const columns = ["node", "operator", "tensor", "role", "elements", "format", "group", "step"];
     const rows = (plan?.detail?.nodes ?? []).flatMap((node: MapNode) => {
+      const known = this.tensors(plan!);
       const row = (name: string, role: string) => {
-        const tensor = this.tensors(plan!).get(name);
+        const tensor = known.get(name);
         return [node.name, node.op, name, role, tensor?.elements ?? null,
           tensor ? this.format(name) : null, tensor?.group ?? null, this.focus.step];
       };
-      return [...node.out.map((name) => row(name, "output")),
-        ...node.weights.map((name) => row(name, "weight"))];
+      const rowsOf = (names: string[], role: string) => names.flatMap((name) => {
+        const grad = gradient(name);
+        return known.has(grad) ? [row(name, role), row(grad, `gradient of ${role}`)]
+          : [row(name, role)];
+      });
+      return [...rowsOf(node.out, "output"), ...rowsOf(node.weights, "weight")];
     });
     return { columns, rows };
   }

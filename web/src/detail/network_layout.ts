@@ -37,9 +37,10 @@ export interface NetworkLayout {
   height: number;
 }
 
-// What is below a box: a bar for its weights and its operator's name.
-export const barTop = 3, barHeight = 4, opTop = 10;
-const cellWidth = 66, narrowCell = 62, boxHeight = 30, laneHeight = boxHeight + 26;
+// What is below a box: a strip for the gradient of its output, at its edge; further down, where it is
+// the same for all boxes, a bar for its weights with a strip for theirs; and its operator's name.
+export const stripGap = 1, stripHeight = 4, barTop = 8, barHeight = 4, opTop = 20;
+const cellWidth = 66, narrowCell = 62, boxHeight = 30, laneHeight = boxHeight + 36;
 const labelHeight = 16, channelHeight = 5, rowGap = 12, side = 14;
 
 export function layersOf(nodes: MapNode[]): number[] {

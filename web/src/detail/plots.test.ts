@@ -113,6 +113,34 @@ test("the network's formats follow the step", () => {
   assert.deepEqual([at(step[0] - 1), at(step[0])], [from[0], to[0]]);
 });
 
+test("the network shows gradients beside what they are of, and their promotions", () => {
+  const name = "layer1.0.conv2.out", at = 5;
+  const shown = (promoted: string[], step: number) => {
+    const { store, plot } = page("resnet18", (report) => {
+      report.runs[0].promotions = {
+        step: promoted.map(() => at), tensor: promoted, from: promoted.map(() => "fp(5,2,0)"),
+        to: promoted.map(() => "fp(6,9,0)"), ratio: promoted.map(() => 0.02),
+      };
+    });
+    store.selectStep(step);
+    const { columns, rows } = plot("network").table();
+    const of = (tensor: string) => rows.find((row) => row[2] === tensor)!;
+    const roleAndFormat = (tensor: string) =>
+      ["role", "format"].map((column) => of(tensor)[columns.indexOf(column)]);
+    const { svg } = drawn(plot("network"), 1200);
+    return { output: roleAndFormat(name), grad: roleAndFormat(`${name}.grad`), svg };
+  };
+  const before = shown([`${name}.grad`], at - 1), after = shown([`${name}.grad`], at);
+  assert.deepEqual(before.grad, ["gradient of output", "fp(5,2,0)"]);
+  assert.deepEqual(after.grad, ["gradient of output", "fp(6,9,0)"]);
+  assert.deepEqual(after.output, before.output);
+  // One strip has another colour.
+  const fills = (svg: string) => [...svg.matchAll(/<(?:rect|path)[^>]*fill="([^"]+)"/g)].map((m) => m[1]);
+  const [a, b] = [fills(before.svg), fills(after.svg)];
+  assert.equal(a.length, b.length);
+  assert.equal(a.filter((fill, i) => fill !== b[i]).length, 1);
+});
+
 test("who has nothing to draw says why, and what would help", () => {
   const { plots } = page("resnet8", (report) => {
     const run = report.runs[2];

@@ -8,7 +8,7 @@ import type { ScreenPlot } from "../frame";
 import type { Hit, Plot, Scene, Theme } from "../scene";
 import type { Run, Store } from "../state";
 import { CurveScreen } from "./curve_screen";
-import { metrics, runName } from "./metric";
+import { hasMetric, metrics, runName } from "./metric";
 import {
   allSeries, decimate, lowerBound, type Points, positionOf, positions, type Series, smooth,
 } from "./series";
@@ -41,6 +41,7 @@ export interface Drawing {
   x: Scale;
   y: Scale;
   by: "step" | "epoch";
+  metric: string;
   lines: Line[];
   marks: number;
   legend: LegendEntry[];
@@ -52,6 +53,7 @@ export class Curves implements ScreenPlot {
   readonly title: string;
   readonly about: string;
   private series: Series;
+  private chosenMetric = ""; // of series by metric; "": the one that most runs are judged by
   private by: "step" | "epoch" = "step";
   private log = false;
   private weight = 0;
@@ -74,11 +76,15 @@ export class Curves implements ScreenPlot {
   }
 
   controls(): HTMLElement[] {
-    const metric = (): string => metrics(this.store)[0] ?? "metric";
+    const metric = (): string => this.metric(this.candidates());
     const controls = [
       select("series", "Show",
              () => allSeries.map((s) => ({ value: s.key, text: s.label(metric()) })),
              () => this.series.key, (v) => this.choose(v)),
+      select("metric", "Metric",
+             () => (this.series.byMetric ? metrics(this.store) : [])
+               .map((m) => ({ value: m, text: m })),
+             metric, (v) => { this.chosenMetric = v; }),
       select("by", "by", () => [{ value: "step", text: "step" }, { value: "epoch", text: "epoch" }],
              () => this.by,
              (v) => {
@@ -103,11 +109,12 @@ export class Curves implements ScreenPlot {
 
   // Runs that have the series, and how many are too many.
   private runs(): { drawn: Run[]; left: number; otherMetric: number } {
-    const all = this.candidates().filter((r) =>
-      this.series.values(r).some((v) => v !== null) &&
-      positions(r, this.series.of, this.by).length > 0);
+    const has = (r: Run, metric: string): boolean =>
+      this.series.values(r, metric).some((v) => v !== null) &&
+      positions(r, this.series.of, this.by).length > 0;
+    const all = this.candidates().filter((r) => has(r, r.metric));
     const metric = this.metric(all);
-    const same = this.series.byMetric ? all.filter((r) => r.metric === metric) : all;
+    const same = this.series.byMetric ? all.filter((r) => has(r, metric)) : all;
     // Selected ones first: they must not fall off the end.
     const ordered = same.length > mostRuns
       ? [...same.filter((r) => this.store.selected.has(r.id)),
@@ -121,7 +128,11 @@ export class Curves implements ScreenPlot {
   }
 
   private metric(runs: readonly Run[]): string {
-    const shown = metrics(this.store).find((m) => runs.some((r) => r.metric === m));
+    const all = metrics(this.store);
+    if (all.includes(this.chosenMetric) && runs.some((r) => hasMetric(r, this.chosenMetric))) {
+      return this.chosenMetric;
+    }
+    const shown = all.find((m) => runs.some((r) => r.metric === m));
     return shown ?? runs[0]?.metric ?? "metric";
   }
 
@@ -180,6 +191,7 @@ export class Curves implements ScreenPlot {
     const note = this.note(left, otherMetric);
     const space = legendHeight(entries, width - 84) + 6 + (note ? 18 : 0);
     const box = plotBox({ width, height: height - space });
+    const metric = this.metric(drawn);
     const ends = drawn.map((r) => positions(r, this.series.of, this.by));
     const full = extent(ends.flatMap((xs) => [xs[0] ?? null, xs[xs.length - 1] ?? null]));
     const [lo, hi] = this.zoom ?? full;
@@ -188,7 +200,7 @@ export class Curves implements ScreenPlot {
     const ok = this.log ? (v: number): boolean => v > 0 : (): boolean => true;
     const lines = drawn.map((run, index): Line => {
       const xs = positions(run, this.series.of, this.by);
-      const ys = this.series.values(run);
+      const ys = this.series.values(run, metric);
       const points = (values: readonly (number | null)[]): Points =>
         decimate(xs, values, x.lo, x.hi, columns, ok);
       const bad = ys.findIndex((v) => v !== null && !Number.isFinite(v));
@@ -213,7 +225,7 @@ export class Curves implements ScreenPlot {
       marks += l.raw.x.length + (l.smooth?.x.length ?? 0) + (l.bad !== null ? 1 : 0);
       marks += l.band ? l.band.low.x.length + l.band.high.x.length : 0;
     }
-    return { box, x, y, by: this.by, lines, marks, legend: entries, note };
+    return { box, x, y, by: this.by, metric, lines, marks, legend: entries, note };
   }
 
   // What is smoothed is in view; single outliers of the raw values may leave the picture, or the
@@ -235,11 +247,10 @@ export class Curves implements ScreenPlot {
   // Axes, legend and note: below the lines.
   drawUnder(scene: Scene, theme: Theme, d: Drawing): void {
     const { series } = this;
-    const metric = this.metric(d.lines.map((l) => l.run));
     axes(scene, theme, d.box,
          { scale: d.x, label: d.by, ticks: d.x.hi - d.x.lo >= 2 ? wholeTicks : undefined },
-         { scale: d.y, label: series.label(metric), ticks: series.ticks,
-           format: (v) => series.tick(metric, v) });
+         { scale: d.y, label: series.label(d.metric), ticks: series.ticks,
+           format: (v) => series.tick(d.metric, v) });
     const below = d.box.y + d.box.h + 46;
     const used = legend(scene, theme, d.legend, d.box.x, below, d.box.w);
     if (d.note) {
@@ -313,11 +324,11 @@ export class Curves implements ScreenPlot {
   }
 
   private value(run: Run, i: number): string[] {
-    const metric = this.metric([run]);
+    const metric = this.last?.d.metric ?? this.metric(this.runs().drawn);
     const { series } = this;
     const at = (column: readonly (number | null)[]): string =>
       series.text(metric, column[i] ?? null);
-    const lines = [`${series.label(metric)}: ${at(series.values(run))}`];
+    const lines = [`${series.label(metric)}: ${at(series.values(run, metric))}`];
     if (series.low && series.high && run.curve.stride > 1) {
       lines.push(`${at(series.low(run))} to ${at(series.high(run))} in ${run.curve.stride} steps`);
     }
@@ -408,12 +419,13 @@ export class Curves implements ScreenPlot {
     const { drawn } = this.runs();
     const { series } = this;
     const smoothed = this.weight > 0;
-    const name = series.label(this.metric(drawn));
+    const metric = this.metric(drawn);
+    const name = series.label(metric);
     const rows: (string | number | null)[][] = [];
     for (const run of drawn) {
       const xs = positions(run, series.of, this.by);
       const steps = positions(run, series.of, "step");
-      const values = series.values(run);
+      const values = series.values(run, metric);
       const smooths = smoothed ? smooth(values, this.weight) : [];
       const low = series.low?.(run);
       const high = series.high?.(run);

@@ -1,7 +1,7 @@
 // What a run has over time, smoothing, and how many points of it are drawn.
 import { bytes, byteTicks, duration, exact, percent, short } from "../axis";
 import type { Run } from "../state";
-import { metricText, metricTick } from "./metric";
+import { measured, metricText, metricTick } from "./metric";
 
 type Column = readonly (number | null)[];
 
@@ -9,11 +9,11 @@ export interface Series {
   key: string;
   label: (metric: string) => string;
   of: "curve" | "epochs"; // where its x comes from
-  values: (run: Run) => Column;
+  values: (run: Run, metric: string) => Column; // the metric: of those by one alone
   low?: (run: Run) => Column; // of a band
   high?: (run: Run) => Column;
   noisy?: boolean; // smoothed at first
-  byMetric?: boolean; // only runs of one metric have it in common
+  byMetric?: boolean; // only runs that have the metric have it in common
   text: (metric: string, v: number | null) => string;
   tick: (metric: string, v: number) => string;
   ticks?: (lo: number, hi: number, wanted: number) => number[];
@@ -32,11 +32,15 @@ const metric = { text: metricText, tick: metricTick, byMetric: true };
 export const allSeries: readonly Series[] = [
   { key: "loss", label: () => "training loss", of: "curve", values: (r) => r.curve.loss,
     low: (r) => r.curve.lossLow, high: (r) => r.curve.lossHigh, noisy: true, ...plain },
-  { key: "test", label: (m) => `test ${m}`, of: "epochs", values: (r) => r.epochs.test, ...metric },
-  { key: "testFp32", label: (m) => `test ${m}, computed in fp32`, of: "epochs",
-    values: (r) => (r.epochs.testFp32.length ? r.epochs.testFp32 : r.epochs.test), ...metric },
-  { key: "train", label: (m) => `training ${m}`, of: "epochs", values: (r) => r.epochs.train,
+  { key: "test", label: (m) => `test ${m}`, of: "epochs", values: (r, m) => measured(r, m).test,
     ...metric },
+  { key: "testFp32", label: (m) => `test ${m}, computed in fp32`, of: "epochs",
+    values: (r, m) => {
+      const { test, testFp32 } = measured(r, m);
+      return testFp32.length ? testFp32 : test;
+    }, ...metric },
+  { key: "train", label: (m) => `training ${m}`, of: "epochs",
+    values: (r, m) => measured(r, m).train, ...metric },
   { key: "testLoss", label: () => "test loss", of: "epochs", values: (r) => r.epochs.testLoss,
     ...plain },
   { key: "trainLoss", label: () => "training loss, mean of an epoch", of: "epochs",

@@ -3,7 +3,9 @@ import { bits, bytes, byteTicks, exact, percent, short, ticks } from "../axis";
 import { checkbox, select } from "../controls";
 import type { Run, Store } from "../state";
 import { GroupScatter, type Measure } from "./group_scatter";
-import { metrics, metricText, metricTick } from "./metric";
+import {
+  hasMetric, inBestEpoch, inBestEpochFp32, judging, measured, metrics, metricText, metricTick,
+} from "./metric";
 
 const inBytes = { text: bytes, tick: (v: number): string => bytes(v), ticks: byteTicks };
 // Counted in bits, read in bytes: a tick at a round number of MiB.
@@ -42,11 +44,15 @@ const memory: Record<string, Measure> = {
   },
 };
 
-const qualities: [string, string, (r: Run) => number | null][] = [
-  ["best", "best", (r) => r.summary.best],
-  ["bestFp32", "best, computed in fp32", (r) => r.summary.bestFp32],
-  ["last", "last", (r) => r.summary.last],
+const last = (values: readonly (number | null)[]): number | null =>
+  values[values.length - 1] ?? null;
+
+const qualities: [string, string, (r: Run, metric: string) => number | null][] = [
+  ["best", "best", inBestEpoch],
+  ["bestFp32", "best, computed in fp32", inBestEpochFp32],
+  ["last", "last", (r, m) => last(measured(r, m).test)],
   ["trainLoss", "training loss", (r) => r.summary.trainLoss],
+  ["testLoss", "test loss", (r) => last(r.epochs.testLoss)],
 ];
 
 export class Tradeoff extends GroupScatter {
@@ -64,9 +70,18 @@ export class Tradeoff extends GroupScatter {
     super(store);
   }
 
-  // One metric at a time: bits and accuracies have no common axis.
+  private get loss(): boolean {
+    return this.quality === "trainLoss" || this.quality === "testLoss";
+  }
+
+  // One metric at a time: bits and accuracies have no common axis. Losses of runs that are judged
+  // by different metrics have none either.
+  private offered(): string[] {
+    return this.loss ? judging(this.store) : metrics(this.store);
+  }
+
   private currentMetric(): string {
-    const all = metrics(this.store);
+    const all = this.offered();
     return all.includes(this.metric) ? this.metric : all[0] ?? "";
   }
 
@@ -75,23 +90,26 @@ export class Tradeoff extends GroupScatter {
   }
 
   protected override accepts(run: Run): boolean {
-    return run.metric === this.currentMetric();
+    const metric = this.currentMetric();
+    return this.loss ? run.metric === metric : hasMetric(run, metric);
   }
 
   protected measures(): { x: Measure; y: Measure } {
     const metric = this.currentMetric();
-    const [key, text, value] = qualities.find(([k]) => k === this.quality) ?? qualities[0]!;
-    const loss = key === "trainLoss";
-    const higher = this.store.doc.runs.find((r) => r.metric === metric)?.higherIsBetter ?? true;
+    const { loss } = this;
+    const [, text, value] = qualities.find(([k]) => k === this.quality) ?? qualities[0]!;
+    // Of a metric that no run is judged by nobody has said which direction is better.
+    const higher = this.store.doc.runs.find((r) => r.metric === metric)?.higherIsBetter;
+    const better = loss || higher === false ? "less" : higher ? "more" : null;
     return {
       x: memory[this.memory] ?? memory.aggregate!,
       y: {
-        name: loss ? "training loss" : `${text} ${metric}`,
-        label: loss ? "training loss, last epoch" : `test ${metric}, ${text}`,
-        value,
+        name: loss ? text : `${text} ${metric}`,
+        label: loss ? `${text}, last epoch` : `test ${metric}, ${text}`,
+        value: (r) => value(r, metric),
         text: loss ? exact : (v) => metricText(metric, v),
         tick: loss ? (v) => short(v) : (v) => metricTick(metric, v),
-        better: !loss && higher ? "more" : "less",
+        better,
       },
     };
   }
@@ -105,7 +123,7 @@ export class Tradeoff extends GroupScatter {
       select("quality", "Quality", options(qualities.map(([k, t]) => [k, t])),
              () => this.quality, (v) => { this.quality = v; }),
       select("metric", "Metric",
-             () => metrics(this.store).map((m) => ({ value: m, text: m })),
+             () => this.offered().map((m) => ({ value: m, text: m })),
              () => this.currentMetric(), (v) => { this.metric = v; }),
       checkbox("log", "log memory", () => this.log, (v) => { this.log = v; }),
     ];
