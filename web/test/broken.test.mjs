@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { changeLines, changeOption, changeRange, copy, readLines, readRanges } from "./files.mjs";
 import {
-  folder, items, launch, marks, open, report, runs, save, see, settled, table,
+  byRun, folder, items, launch, marks, open, report, rowsOf, runs, save, see, settled, table,
 } from "./page.mjs";
 
 const work = folder();
@@ -74,12 +74,6 @@ async function notesOf(tab, run) {
   await settled(tab);
   return notes.map((n) => n.slice(run.length + 2));
 }
-
-const rowsOf = (found) => {
-  const [columns, ...rows] = found;
-  return rows.map((r) => Object.fromEntries(columns.map((c, i) => [c, r[i]])));
-};
-const byRun = (found) => new Map(rowsOf(found).map((r) => [r.run, r]));
 
 test("files that end within a line", async () => {
   const root = join(work, "cut");

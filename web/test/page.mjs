@@ -57,15 +57,18 @@ export const launch = () =>
   });
 
 // A tab with the page, and everything that a page of this kind never does: write to the console,
-// fail, ask for anything but itself, open a dialog or a window.
-export async function open(browser, file, options = {}) {
+// fail, ask for anything but itself, open a dialog or a window. `page`: a file or the address of a
+// server, which may be asked for the document too.
+export async function open(browser, page, options = {}) {
   const context = await browser.newContext({
     viewport: { width: 1400, height: 1000 },
     acceptDownloads: true,
     ...options,
   });
   context.setDefaultTimeout(10_000);
-  const address = `file://${file}`;
+  const served = /^https?:/.test(page);
+  const address = served ? page : `file://${page}`;
+  const own = served ? [address, new URL("document.json", address).href] : [address];
   const wrong = [];
   const tab = await context.newPage();
   context.on("page", (other) => wrong.push(`window: ${other.url()}`));
@@ -78,7 +81,7 @@ export async function open(browser, file, options = {}) {
   // Blobs are what it saves, and a picture in its own text is the empty icon.
   tab.on("request", (r) => {
     const url = r.url();
-    if (url.split("#")[0] !== address && !/^(blob:|data:)/.test(url)) wrong.push(`asks: ${url}`);
+    if (!own.includes(url.split("#")[0]) && !/^(blob:|data:)/.test(url)) wrong.push(`asks: ${url}`);
   });
   await tab.goto(address);
   await tab.waitForSelector("main");
@@ -159,6 +162,13 @@ export async function table(tab, id) {
   const file = await save(tab, id, "CSV");
   return parseCsv(file.bytes.toString("utf8"));
 }
+
+// Rows of a table by the names of its columns.
+export const rowsOf = (found) => {
+  const [columns, ...rows] = found;
+  return rows.map((r) => Object.fromEntries(columns.map((c, i) => [c, r[i]])));
+};
+export const byRun = (found) => new Map(rowsOf(found).map((r) => [r.run, r]));
 
 // Brings the pointer over a mark: along rows of the picture until a tooltip has one of the texts.
 // Returns what it says and the place in the window.

@@ -192,7 +192,7 @@ test("the slider replays promotions", async () => {
   for (const at of [0, ...new Set(step)]) {
     const now = await formats(at);
     tensor.forEach((name, i) => {
-      if (!now.has(name)) return; // gradients are not in the map
+      assert(now.has(name), `${name} is in the map`);
       assert.equal(now.get(name), step[i] <= at ? to[i] : from[i], `${name} after step ${at}`);
     });
     pictures.add((await save(tab, "network", "SVG")).bytes.toString());
@@ -323,6 +323,10 @@ test("on paper it is light and whole, and as before afterwards", async () => {
 test("the page says what it is made of", async () => {
   const { tab } = page;
   const text = readFileSync(file, "utf8");
+  // The licence of what it is bundled with, whole.
+  const notice = text.slice(0, text.indexOf("<html"));
+  for (const words of ["uPlot", "Copyright (c) 2022 Leon Sorokin", "The above copyright notice",
+    "Permission is hereby granted", "SOFTWARE."]) assert(notice.includes(words), words);
   assert(!/https?:\/\/(?!www\.w3\.org\/)/.test(text.replace(/"document">.*?<\/script>/s, "")),
          "no address of anything in the page");
   assert.match(await tab.title(), /Ulp/);

@@ -73,6 +73,7 @@ export async function summary(folder) {
     bestFp32: epoch[best] ? epoch[best].test_acc_fp32 ?? epoch[best].test_acc : null,
     last: last?.test_acc ?? null,
     trainLoss: number(last?.train_loss),
+    testLoss: number(last?.test_loss),
     aggregate: p.aggregate_bits,
     aggregateEnd: p.aggregate_bits + sum(grown),
     peak: peaks.length ? Math.max(...peaks) : p.peak_bytes,
@@ -85,6 +86,8 @@ export async function summary(folder) {
     seconds: epoch.length ? sum(epoch.map((e) => e.seconds)) : null,
   };
 }
+
+export const summaries = (root, names) => Promise.all(names.map((n) => summary(join(root, n))));
 
 // Steps completed when the epoch ended: those whose lines stand before its line.
 export function stepsBefore(folder, epoch) {
