@@ -112,10 +112,10 @@ std::string bpc_line(uint64_t epoch, double bpc, const std::string& more) {
 }
 
 TEST_F(RunRecords, EveryMetricOfATask) {
-  const RunRecord record = read(
-      step_line(1) + bpc_line(1, 2.25, R"("train_acc":0.25,"test_acc":0.5,"test_acc_fp32":0.625,)") +
-      step_line(2) + bpc_line(2, 1.5, R"("test_acc":"nan","test_auc":0.75,"test_odd_fp32":8,)") + step_line(3) +
-      bpc_line(3, 2.5, ""));
+  const RunRecord record =
+      read(step_line(1) + bpc_line(1, 2.25, R"("train_acc":0.25,"test_acc":0.5,"test_acc_fp32":0.625,)") +
+           step_line(2) + bpc_line(2, 1.5, R"("test_acc":"nan","test_auc":0.75,"test_odd_fp32":8,)") +
+           step_line(3) + bpc_line(3, 2.5, ""));
   EXPECT_EQ(all(record.notes), "");
   EXPECT_EQ(record.score, (Score{"bpc", false, false}));
   const EpochColumns& epochs = record.epochs;

@@ -168,7 +168,8 @@ TEST_F(Server, TellsWhatIsNew) {
 
 TEST_F(Server, OtherMethodsAreRefused) {
   start();
-  for (const char* method : {"POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH", "CONNECT", "HEAD", "get"}) {
+  for (const char* method :
+       {"POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH", "CONNECT", "HEAD", "get"}) {
     Client client(server_->port());
     client.send(std::string(method) + " / HTTP/1.1\r\nHost: localhost\r\n\r\n");
     const std::string text = client.all();

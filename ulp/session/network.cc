@@ -40,8 +40,9 @@ void check(const Graph& graph, const Network& network) {
       fail("session", "'{}' is no sum of the loss: use loss_sum or classify, or leave it out", sum.name);
     const TensorId terms = made->op == &kClassify ? made->in[2] : made->in[0];
     if (terms != network.loss) {
-      fail("session", "'{}' sums '{}', but the loss is '{}': sum the terms of the loss, or leave loss_sum out",
-           sum.name, graph[terms].name, graph[network.loss].name);
+      fail("session",
+           "'{}' sums '{}', but the loss is '{}': sum the terms of the loss, or leave loss_sum out", sum.name,
+           graph[terms].name, graph[network.loss].name);
     }
   }
   const TensorInfo& loss = graph[network.loss];
