@@ -86,6 +86,7 @@ void add_step_bench_command(CLI::App& bench) {
                      "loss_scale",
                      "accumulator",
                      "overflow",
+                     "round",
                      "update",
                      "weight",
                      "state",

@@ -245,12 +245,13 @@ void add_plan_command(CLI::App& program) {
   add_config_file(*command, options->run);
   add_named_options(
       *command, options->run,
-      {"task",       "model",     "width",      "data",           "data_dir",       "image_shape",
-       "length",     "batch",     "grad_accum", "optimizer",      "clip_norm",      "policy",
-       "candidates", "hi",        "lo",         "lo_grad",        "weight_grad",    "keep_first_last",
-       "formats",    "promote",   "loss_scale", "accumulator",    "overflow",       "update",
-       "weight",     "state",     "groups",     "fused_backward", "fused_overflow", "device",
-       "threads",    "workspace", "kernels",    "tensor_core",    "tf32",           "fp8_native"});
+      {"task",       "model",   "width",      "data",        "data_dir",       "image_shape",
+       "length",     "batch",   "grad_accum", "optimizer",   "clip_norm",      "policy",
+       "candidates", "hi",      "lo",         "lo_grad",     "weight_grad",    "keep_first_last",
+       "formats",    "promote", "loss_scale", "accumulator", "overflow",       "round",
+       "update",     "weight",  "state",      "groups",      "fused_backward", "fused_overflow",
+       "device",     "threads", "workspace",  "kernels",     "tensor_core",    "tf32",
+       "fp8_native"});
   command->add_option("--save", options->save, "Write the assignment to a file");
   command->add_flag("--choices", options->choices,
                     "Print the bytes of a parameter for every update rule and format of state too");

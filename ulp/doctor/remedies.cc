@@ -205,7 +205,7 @@ void Adviser::s2fp8() {
 void Adviser::loss_scale() {
   if (!is_gradient(trouble_->kind)) return;
   const std::optional<LossScale> chosen = loss_scale_of(config_);
-  const bool dynamic = !chosen || chosen->kind == LossScale::Kind::dynamic;
+  const bool dynamic = !chosen || chosen->adapts();
   if (overflow() && dynamic) return rule_out("loss_scale", "a dynamic scale becomes smaller by itself");
   // The one that leaves every gradient its margin, as far as they are known: behind a gradient that
   // was cut off or flushed, others are not what they would be.

@@ -41,13 +41,14 @@ std::optional<FloatFormat> fpu_format(std::string_view policy) {
 // Every tensor fp32.
 constinit const PolicyInfo fp32_policy = {
     "fp32", "fp32", "fp32",
-    [](const PolicyRequest&) -> std::unique_ptr<Policy> { return std::make_unique<AllFp32>(); }};
+    [](const PolicyRequest&) -> std::unique_ptr<Policy> { return std::make_unique<AllFp32>(); }, true};
 
 // A machine that has one narrow format and no other: every tensor is in it.
 constinit const PolicyInfo fpu16_policy = {"fpu16", "fpu16:FORMAT", "fpu16:bf16",
                                            [](const PolicyRequest& request) -> std::unique_ptr<Policy> {
                                              request.needed("a format");
                                              return std::make_unique<OneFormat>(*fpu_format(request.text));
-                                           }};
+                                           },
+                                           true};
 
 }  // namespace ulp

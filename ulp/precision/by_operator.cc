@@ -149,12 +149,14 @@ constinit const PolicyInfo op_out_policy = {"op-out", "op-out", "op-out",
 
 // Mixed-precision training: 16 bits where fp32 is not needed.
 constinit const PolicyInfo amp_policy = {
-    "amp", "amp:bf16, amp:fp16", "amp:bf16", [](const PolicyRequest& request) -> std::unique_ptr<Policy> {
+    "amp", "amp:bf16, amp:fp16", "amp:bf16",
+    [](const PolicyRequest& request) -> std::unique_ptr<Policy> {
       const std::string_view name = request.needed("a format");
       const std::optional<FloatFormat> format = find_format(name);
       if (format != parse_format("bf16") && format != parse_format("fp16"))
         request.refuse("its format must be bf16 or fp16, got '{}'", name);
       return std::make_unique<AmpPolicy>(*format, request.options);
-    }};
+    },
+    true};
 
 }  // namespace ulp

@@ -13,17 +13,44 @@ namespace ulp {
 namespace {
 
 TEST(LossScale, TextsReadBack) {
-  for (const char* text :
-       {"none", "auto", "1", "1024", "0.5", "dynamic", "dynamic:1024", "dynamic:1024:7", "dynamic:65536:1"}) {
+  for (const char* text : {"none", "auto", "1", "1024", "0.5", "dynamic", "dynamic:1024", "dynamic:1024:7",
+                           "dynamic:65536:1", "constant:100", "back-off", "back-off:1024", "back-off:1024:7",
+                           "back-off:65536:7:8", "exponential:1:100", "exponential:0.5:100:1.5"}) {
     EXPECT_EQ(loss_scale_text(parse_loss_scale(text)), text);
   }
   EXPECT_EQ(parse_loss_scale("dynamic:65536"), parse_loss_scale("dynamic"));
+  EXPECT_EQ(parse_loss_scale("exponential:1:100:2"), parse_loss_scale("exponential:1:100"));
 }
 
 TEST(LossScale, RefusesOtherTexts) {
-  for (const char* text :
-       {"", "0", "-1", "nan", "inf", "1e30", "1x", "Dynamic", "dynamic:", "dynamic:0",
-        "dynamic:8:", "dynamic:8:0", "dynamic:8:-1", "dynamic:8:2:3", "dynamical", "auto:8", "automatic"}) {
+  for (const char* text : {"",
+                           "0",
+                           "-1",
+                           "nan",
+                           "inf",
+                           "1e30",
+                           "1x",
+                           "Dynamic",
+                           "dynamic:",
+                           "dynamic:0",
+                           "dynamic:8:",
+                           "dynamic:8:0",
+                           "dynamic:8:-1",
+                           "dynamic:8:2:3",
+                           "dynamical",
+                           "auto:8",
+                           "automatic",
+                           "constant",
+                           "constant:",
+                           "constant:0",
+                           "constant:1:2",
+                           "back-off:8:2:16",
+                           "back-off:8:2:0",
+                           "back-off:8:2:4:1",
+                           "exponential",
+                           "exponential:1",
+                           "exponential:1:0",
+                           "exponential:1:8:2:2"}) {
     EXPECT_THROW(parse_loss_scale(text), Error) << text;
   }
 }
@@ -33,6 +60,42 @@ TEST(LossScaler, NoneNeverSkips) {
   for (int i = 0; i < 200; ++i) EXPECT_TRUE(scaler.accept(true));
   EXPECT_EQ(scaler.scale(), 1);
   EXPECT_FALSE(scaler.stuck());
+}
+
+TEST(LossScaler, AConstantNeverSkips) {
+  LossScaler scaler(parse_loss_scale("constant:100"), 10);
+  EXPECT_FALSE(scaler.skips());
+  for (int i = 0; i < 200; ++i) EXPECT_TRUE(scaler.accept(i % 3 != 0));
+  EXPECT_EQ(scaler.scale(), 100);
+  EXPECT_FALSE(scaler.stuck());
+}
+
+TEST(LossScaler, AnExponentialGrowsBySteps) {
+  LossScaler scaler(parse_loss_scale("exponential:0.5:3:4"), 10);
+  EXPECT_FALSE(scaler.skips());
+  for (int i = 0; i < 300; ++i) {
+    EXPECT_EQ(scaler.scale(), std::min(0.5 * std::pow(4, i / 3), LossScaler::kHighest)) << i;
+    EXPECT_TRUE(scaler.accept(i % 2 == 0));
+  }
+}
+
+TEST(LossScaler, BackOffCountsStepsAtItsLeast) {
+  LossScaler scaler(parse_loss_scale("back-off:16:2:4"), 10);
+  EXPECT_FALSE(scaler.accept(true));
+  EXPECT_EQ(scaler.scale(), 8);
+  EXPECT_FALSE(scaler.accept(true));
+  EXPECT_EQ(scaler.scale(), 4);
+  for (uint64_t i = 0; i < 2 * LossScaler::kMaxSkips; ++i) {
+    EXPECT_FALSE(scaler.skips());
+    EXPECT_TRUE(scaler.accept(true));
+    EXPECT_EQ(scaler.scale(), 4);
+    EXPECT_FALSE(scaler.stuck());
+  }
+  EXPECT_TRUE(scaler.accept(false));
+  EXPECT_EQ(scaler.scale(), 4);
+  EXPECT_TRUE(scaler.accept(false));
+  EXPECT_EQ(scaler.scale(), 8);
+  EXPECT_TRUE(scaler.skips());
 }
 
 TEST(LossScaler, AFactorThatStaysSkipsToo) {
@@ -121,19 +184,22 @@ TEST(LossScaler, StaysWithinItsLimitsAndSaysWhenItIsStuck) {
 }
 
 TEST(LossScaler, GoesOnFromItsState) {
-  const LossScale config = parse_loss_scale("dynamic:1024:4");
-  LossScaler whole(config, 10), first(config, 10), second(config, 10);
-  for (int i = 0; i < 40; ++i) {
-    const bool overflowed = i % 7 == 3;
-    whole.accept(overflowed);
-    if (i < 17) {
-      first.accept(overflowed);
-    } else {
-      if (i == 17) second.restore(first.state());
-      second.accept(overflowed);
+  for (const char* text : {"dynamic:1024:4", "back-off:1024:4:256", "exponential:1:3", "constant:8"}) {
+    SCOPED_TRACE(text);
+    const LossScale config = parse_loss_scale(text);
+    LossScaler whole(config, 10), first(config, 10), second(config, 10);
+    for (int i = 0; i < 40; ++i) {
+      const bool overflowed = i % 7 == 3;
+      whole.accept(overflowed);
+      if (i < 17) {
+        first.accept(overflowed);
+      } else {
+        if (i == 17) second.restore(first.state());
+        second.accept(overflowed);
+      }
     }
+    EXPECT_EQ(whole.state(), second.state());
   }
-  EXPECT_EQ(whole.state(), second.state());
 }
 
 }  // namespace

@@ -52,19 +52,21 @@ struct PolicyInfo {
   std::string_view name, form;  // the form as messages show it
   std::string_view example;     // a text of the form; "" where that needs a file
   std::unique_ptr<Policy> (*make)(const PolicyRequest& request);
+  bool own_formats = false;  // candidates have no say in it
 
   bool takes() const { return form != name; }  // something after a colon
 };
 
 // Each is defined in a source of this folder, as by_peak.cc.
 extern const PolicyInfo fp32_policy, uniform_policy, op_policy, op_out_policy, size_policy, size_inc_policy,
-    random_policy, amp_policy, fpu16_policy, list_policy, sensitivity_policy, peak_policy;
+    random_policy, amp_policy, fpu16_policy, list_policy, sensitivity_policy, peak_policy, products_policy,
+    s2fp8_policy, fp8_policy;
 
 // In the order of help and messages.
 inline auto all_policies() {
-  return std::array{fp32_policy,  uniform_policy,  op_policy,          op_out_policy,
-                    size_policy,  size_inc_policy, random_policy,      amp_policy,
-                    fpu16_policy, list_policy,     sensitivity_policy, peak_policy};
+  return std::array{fp32_policy,     uniform_policy, op_policy,   op_out_policy,      size_policy,
+                    size_inc_policy, random_policy,  amp_policy,  products_policy,    s2fp8_policy,
+                    fp8_policy,      fpu16_policy,   list_policy, sensitivity_policy, peak_policy};
 }
 
 // Names of the tensors that the first and the last matrix product read and write, with gradients,

@@ -1,5 +1,6 @@
 #include "ulp/precision/policy.h"
 
+#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -20,6 +21,13 @@ std::vector<std::string_view> policy_examples() {
     if (!row.example.empty()) texts.push_back(row.example);
   }
   return texts;
+}
+
+bool has_own_formats(std::string_view policy) {
+  const auto rows = all_policies();
+  return std::any_of(rows.begin(), rows.end(), [name = policy.substr(0, policy.find(':'))](const auto& row) {
+    return row.name == name && row.own_formats;
+  });
 }
 
 std::unique_ptr<Policy> parse_policy(std::string_view text, const PolicyOptions& options) {

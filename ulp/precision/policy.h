@@ -23,6 +23,12 @@
 // have fp32 master copies. As in common practice, three things that cost next to nothing stay fp32,
 // with their gradients: log-softmax, losses, and parameters of normalisations.
 //
+// products:FORMAT stores in the format what matrix products, convolutions and look-ups read and
+// write, in forward and backward, the first and the last layer among them, and gradients of their
+// weights. All else is fp32: normalisations, activation functions, additions, biases, losses. s2fp8
+// and fp8 (e5m2) are the columns of the S2FP8 paper. A tensor is stored once, also where an addition
+// reads it beside a product.
+//
 // fpu16 is the BF16 paper's 16-bit-FPU training, for any format. A run with it also keeps running
 // statistics and optimizer state in the format, and rounds each operation of an optimizer step to
 // it. What an operator writes is rounded once; a normalisation or an activation function is one
@@ -74,6 +80,9 @@ std::unique_ptr<Policy> parse_policy(std::string_view text, const PolicyOptions&
 // The format of the text fpu16:FORMAT; none for other policies. Throws an Error for one that cannot
 // be computed in.
 std::optional<FloatFormat> fpu_format(std::string_view policy);
+
+// Whether the policy of a text brings its formats along, so that candidates have no say in it.
+bool has_own_formats(std::string_view policy);
 
 // "fp32, uniform, ...", for help and messages.
 std::string policy_forms();

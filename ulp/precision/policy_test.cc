@@ -205,6 +205,41 @@ TEST(Policy, AmpTakesPyTorchsNamesOfFormats) {
   }
 }
 
+const Names kProducts =
+    with_grads({"input.out", "first.weight", "first.out", "split.out1", "mid.weight", "mid.out", "concat.out",
+                "wide.weight", "wide.out", "bn.out", "last.weight", "last.out"});
+
+TEST(Policy, ProductsAreNarrowInWhatTheyReadAndWrite) {
+  for (const auto& [text, format] : {std::pair("s2fp8", "s2fp8"),
+                                     {"fp8", "e5m2"},
+                                     {"products:bf16", "bf16"},
+                                     {"products:scaled(e4m3)", "scaled(e4m3)"}}) {
+    SCOPED_TRACE(text);
+    const Assignment assignment = parse_policy(text)->assign(Net().graph);
+    EXPECT_EQ(low_names(assignment), kProducts);
+    for (const auto& [name, storage] : assignment.storage) {
+      EXPECT_EQ(storage_name(storage), kProducts.contains(name) ? format : "fp32") << name;
+      EXPECT_TRUE(is_fp32(assignment.high_of(name))) << name;
+    }
+    EXPECT_EQ(low_by(text, {make_candidates(), true}), without(kProducts, kEnds));
+    // It has the same formats whatever the candidates are.
+    EXPECT_EQ(parse_policy(text, {make_candidates("fp8"), false})->assign(Net().graph).storage,
+              assignment.storage);
+    EXPECT_TRUE(has_own_formats(text));
+  }
+  EXPECT_FALSE(has_own_formats("size:0.5"));
+}
+
+TEST(Policy, OfATableThatIsLookedUpTheRowsAreNarrow) {
+  Graph graph;
+  Builder b(graph, Mode::training);
+  const TensorId rows = embedding(b, "table", indices(b, "rows", {3}), 10, 4);
+  linear(b, "fc", relu(b, "relu", rows), {.out = 2});
+  Names expected = with_grads({"table.out", "relu.out", "fc.weight", "fc.out"});
+  expected.insert("table.weight.grad");
+  EXPECT_EQ(low_names(parse_policy("s2fp8")->assign(graph)), expected);
+}
+
 // Ten groups of one size.
 Graph ten_inputs() {
   Graph graph;
@@ -286,6 +321,8 @@ TEST(Policy, BadTextIsRefused) {
   for (const char* format : {"fp32", "float32", "e4m3", "bf17", "fp(5,10,0)"}) {
     expect_refused(fmt::format("amp:{}", format), "its format must be bf16 or fp16");
   }
+  expect_refused("products", "it needs a format");
+  expect_refused("s2fp8:1", "nothing follows");
   expect_refused("list", "it needs a file");
   expect_refused("list:", "it needs a file");
 }

@@ -5,6 +5,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/base/text.h"
+#include "ulp/precision/policy.h"
 
 namespace ulp {
 
@@ -25,8 +26,7 @@ std::optional<double> parse_promotion(std::string_view text) {
 }
 
 std::optional<double> default_promotion(std::string_view policy) {
-  const std::string_view name = policy.substr(0, policy.find(':'));
-  if (name == "fp32" || name == "amp" || name == "fpu16") return {};
+  if (has_own_formats(policy)) return {};
   return 0.01;
 }
 

@@ -20,8 +20,8 @@ namespace ulp {
 // Throws an Error for other text.
 std::optional<double> parse_promotion(std::string_view text);
 
-// What a policy has unless told: 0.01, as in the paper. Off where there is nothing to promote
-// (fp32, fpu16), and for amp, whose paper knows no promotion.
+// What a policy has unless told: 0.01, as in the paper. Off for policies with formats of their own:
+// there is nothing to promote, or the paper that they are of knows no promotion.
 std::optional<double> default_promotion(std::string_view policy);
 
 struct Promotion {

@@ -27,7 +27,7 @@ TEST(Promotion, IsUsualWhereThereIsALowFormat) {
                              "list:a.json", "sensitivity:0.5", "peak:1GB"}) {
     EXPECT_EQ(default_promotion(policy), 0.01) << policy;
   }
-  for (const char* policy : {"fp32", "amp:bf16", "amp:fp16"}) {
+  for (const char* policy : {"fp32", "amp:bf16", "amp:fp16", "fpu16:bf16", "s2fp8", "fp8", "products:bf16"}) {
     EXPECT_EQ(default_promotion(policy), std::nullopt) << policy;
   }
 }

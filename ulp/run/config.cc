@@ -47,9 +47,6 @@ AugmentChoice parse_augment(std::string_view text) {
   return choice;
 }
 
-// fp32, amp and fpu16: nothing is chosen from candidates.
-bool has_own_formats(std::string_view policy) { return !default_promotion(policy); }
-
 [[noreturn]] void bad_value(const ConfigField& field, std::string_view text, std::string_view label) {
   const bool automatic = std::holds_alternative<std::optional<double> RunConfig::*>(field.member);
   fail("config", "{} is {}; it must be {}{}", label, text,

@@ -57,7 +57,7 @@ struct RunConfig {
   bool keep_first_last = false;
   std::string formats = "";  // of single tensors, over the policy
   std::string promote = "default", loss_scale = "default";
-  std::string accumulator = "fp32", overflow = "saturate";
+  std::string accumulator = "fp32", overflow = "saturate", round = "even";
 
   std::string update = "default", weight = "default", state = "default", groups = "";
   bool fused_backward = false;

@@ -86,6 +86,7 @@ constexpr ConfigRule kOnOff = {.parse = [](std::string_view text) {
 }};
 constexpr ConfigRule kAccumulator = {.parse = [](std::string_view text) { parse_format(text); }};
 constexpr ConfigRule kOverflow = {.parse = [](std::string_view text) { parse_overflow(text); }};
+constexpr ConfigRule kRound = {.parse = [](std::string_view text) { parse_round(text); }};
 constexpr ConfigRule kNamed = {.parse = [](std::string_view text) {
   if (text.empty()) fail("config", "it is empty; it must be named");
 }};
@@ -255,17 +256,24 @@ std::span<const ConfigField> config_fields() {
        "Formats of single tensors over the policy's, such as 'conv1.out=bf16 fc.*=fp32'", kFormats},
       {"promote", "Precision", &C::promote, "SHARE",
        "Give an activation or weight its high format for good once more than this share of it overflows in a "
-       "step; off: never; default: 0.01, but off for fp32, amp and fpu16",
+       "step; off: never; default: 0.01, but off for policies with formats of their own (fp32, amp, "
+       "products, s2fp8, fp8, fpu16)",
        kPromote},
       {"loss_scale", "Precision", &C::loss_scale, "SCALE",
-       "none, a factor, auto (a factor measured at the start) or dynamic[:INIT[:GROWTH_STEPS]]; default: "
-       "dynamic where gradients have less range than fp32, else none",
+       "none; S, a factor; auto, a factor measured at the start; dynamic[:INIT[:GROWTH_STEPS]], halved by "
+       "overflow; these skip a step whose gradients overflow. constant:S, exponential:INIT:STEPS[:FACTOR] "
+       "and, at its least, back-off[:INIT[:GROWTH_STEPS[:LEAST]]] do not. default: dynamic where gradients "
+       "have less range than fp32 and do not adapt, else none",
        kLossScale},
       {"accumulator", "Precision", &C::accumulator, "FORMAT",
        "Round the partial sums of products to this after each term; anything but fp32 is slow", kAccumulator},
       {"overflow", "Precision", &C::overflow, "RULE",
        "What a number beyond the largest becomes: saturate (the largest), or inf in formats that have it",
        kOverflow},
+      {"round", "Precision", &C::round, "HOW",
+       "How activations, gradients and weights that products read are rounded: even (to the nearest), away, "
+       "zero or stochastic",
+       kRound},
 
       {"update", "Updates", &C::update, "RULE", update_help, kUpdateRule},
       {"weight", "Updates", &C::weight, "FORMAT",
@@ -331,6 +339,7 @@ std::span<const ConfigField> config_fields() {
 
 KernelOptions kernel_options(const RunConfig& c) {
   KernelOptions options;
+  options.round = parse_round(c.round);
   options.overflow = parse_overflow(c.overflow);
   options.workspace = static_cast<size_t>(c.workspace);
   const FloatFormat sums = parse_format(c.accumulator);

@@ -102,6 +102,7 @@ TEST(Config, EveryFieldIsReadBackFromTheFile) {
   set(config, "fused_overflow", "snapshot");
   config.accumulator = "fp16";
   config.overflow = "inf";
+  config.round = "stochastic";
   config.loss_scale = "dynamic:1024:7";
   config.device = "cuda";
   config.threads = 3;
@@ -239,6 +240,7 @@ TEST(Config, FormatsThatDoNotGoTogether) {
   check(with({{"policy", "fpu16:e8m1"}, {"update", "stochastic+kahan"}}));
   EXPECT_SAYS(with({{"accumulator", "s2fp8"}}), "--accumulator");
   EXPECT_SAYS(with({{"overflow", "wrap"}}), "--overflow");
+  EXPECT_SAYS(with({{"round", "up"}}), "unknown rounding 'up'");
   EXPECT_SAYS(with({{"formats", "conv1.out"}}), "--formats");
   EXPECT_SAYS(with({{"loss_scale", "0"}}), "'0' is no loss scale");
   check(

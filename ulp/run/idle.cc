@@ -50,6 +50,22 @@ bool takes_infinities(const Engine& engine, const RunConfig& config) {
                      [](const auto& entry) { return takes_infinities(entry.second); });
 }
 
+// Whether a tensor is written in the mode of the run. fp32 is not rounded, and extra bits and S2FP8 are
+// rounded in ways of their own.
+bool rounds_by_mode(const Engine& engine) {
+  const auto rounded = [](const Storage& storage) {
+    return !is_fp32(storage) &&
+           (std::holds_alternative<Plain>(storage) || std::holds_alternative<Scaled>(storage));
+  };
+  const auto& formats = engine.training_plan().formats();
+  for (size_t i = 0; i < formats.size(); ++i) {
+    const bool state = is_state(engine.graph().tensors()[i].kind);
+    if (formats[i].operand ? rounded(*formats[i].operand) : !state && rounded(formats[i].storage))
+      return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 void refuse_idle_options(const RunConfig& config) {
@@ -82,8 +98,10 @@ std::vector<std::string> idle_notes(const RunConfig& config, const Engine& engin
     note("overflow", "no tensor is stored in a format that has infinities");
   if (config.promote != "default" && promotion_of(config) && engine.first_assignment().high.empty())
     note("promote", "no tensor is stored in a low format");
-  if (config.keep_first_last && !default_promotion(config.policy))
-    note("keep_first_last", fmt::format("policy {} has no low format to keep from them", config.policy));
+  if (config.keep_first_last && engine.first_assignment().high.empty())
+    note("keep_first_last", "no tensor is stored in a low format");
+  if (differs(config, "round") && !rounds_by_mode(engine))
+    note("round", "no activation or gradient is stored in a format that rounds so");
   if (differs(config, "state") && optimizer_states(make_optimizer(optimizer_config(config))).empty())
     note("state", fmt::format("{} keeps no state with these settings", config.optimizer));
   const uint64_t warm = schedule_of(config).warmup.steps(steps_per_epoch);

@@ -60,8 +60,10 @@ TEST(IdleOptions, AreWarnedOf) {
       {{{"overflow", "inf"}}, "--overflow inf changes nothing: no tensor"},
       {{{"overflow", "inf"}, {"policy", "size:1"}}, "--overflow inf changes nothing: no tensor"},
       {{{"promote", "0.1"}}, "--promote 0.1 changes nothing: no tensor"},
-      {{{"keep_first_last", "true"}, {"policy", "amp:bf16"}},
-       "--keep-first-last changes nothing: policy amp:bf16"},
+      {{{"keep_first_last", "true"}, {"policy", "fp32"}}, "--keep-first-last changes nothing: no tensor"},
+      {{{"round", "stochastic"}, {"policy", "fp32"}}, "--round stochastic changes nothing: no activation"},
+      {{{"round", "stochastic"}, {"policy", "s2fp8"}}, "--round stochastic changes nothing: no activation"},
+      {{{"round", "stochastic"}, {"update", "extra:8"}}, "--round stochastic changes nothing: no activation"},
       {{{"state", "bf16"}, {"momentum", "0"}}, "--state bf16 changes nothing: sgd"},
       {{{"warmup", "100e"}},
        "--warmup 100e takes 1000 steps and the run 1000: the learning rate never comes to 0.1"},
@@ -78,6 +80,9 @@ TEST(IdleOptions, AreWarnedOf) {
                                        {{"promote", "0.1"}, {"policy", "size:1"}},
                                        {{"promote", "off"}},
                                        {{"keep_first_last", "true"}, {"policy", "size:0.5"}},
+                                       {{"keep_first_last", "true"}, {"policy", "amp:bf16"}},
+                                       {{"round", "stochastic"}, {"policy", "fp8"}},
+                                       {{"round", "away"}, {"policy", "size:0.5"}},
                                        {{"state", "bf16"}},
                                        {{"warmup", "999"}}};
   for (const Options& options : useful)

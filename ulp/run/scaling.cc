@@ -23,8 +23,9 @@ double gradient_headroom(const Engine& engine) {
   return headroom;
 }
 
-// As bf16 has.
+// As bf16 has. S2FP8 moves the range of every tensor into that of its codes.
 bool has_fp32_range(const Storage& storage) {
+  if (std::holds_alternative<S2fp8>(storage)) return true;
   const Plain* plain = std::get_if<Plain>(&storage);
   return plain != nullptr && plain->format.emin() <= -126 && largest(plain->format) >= 0x1p127f;
 }

@@ -101,7 +101,7 @@ void GradientErrors::keep_batches() {
 void GradientErrors::choose_scale() {
   const LossScale kind = choose_loss_scale(pilot_.config(), pilot_.engine());
   scale_ = pilot_.scaler().scale();
-  if (kind.kind != LossScale::Kind::dynamic) return;
+  if (!kind.adapts()) return;
   for (size_t fine = 0; fine < batches_.size() && scale_ > LossScaler::kLowest;) {
     if (compute(batches_[fine])) {
       ++fine;

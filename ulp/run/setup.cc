@@ -53,8 +53,8 @@ std::string run_text(const RunConfig& config, const std::function<bool(const Con
     // Of the two that end a run one holds.
     if (field.name == (config.steps > 0 ? "epochs" : "steps")) continue;
     // Those that came later, where they change nothing: runs of before can still be resumed.
-    constexpr std::array<std::string_view, 6> later = {"task", "length",     "tensor_core",
-                                                       "tf32", "fp8_native", "init"};
+    constexpr std::array<std::string_view, 7> later = {"task",       "length", "tensor_core", "tf32",
+                                                       "fp8_native", "init",   "round"};
     if (std::find(later.begin(), later.end(), field.name) != later.end() &&
         field.get(config) == field.get(RunConfig{}))
       continue;
@@ -118,7 +118,7 @@ EngineOptions::FusedOverflow fused_overflow_of(const RunConfig& config) {
 
 std::function<bool(std::span<const CountedTensor>, const Assignment&)> may_skip(const RunConfig& config) {
   return [config](std::span<const CountedTensor> tensors, const Assignment& assignment) {
-    return choose_loss_scale(config, tensors, assignment).kind != LossScale::Kind::none;
+    return choose_loss_scale(config, tensors, assignment).may_skip();
   };
 }
 
