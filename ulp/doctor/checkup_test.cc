@@ -116,13 +116,17 @@ TEST_F(CheckUps, OfATaskWithoutInputAndClasses) {
   config_.optimizer = "adam";
   config_.lr = 0.03;
   config_.policy = "size:0.5";
+  config_.promote = "off";
+  config_.formats = "hidden.out=fp(4,3,12)";  // which overflows, so that remedies are planned
   config_.out = folder_ / "run";
   Observer nobody;
   const std::atomic<bool> stop = false;
   ASSERT_EQ(train(config_, false, nobody, stop), Outcome::finished);
   const CheckUp found = check_up(config_.out);
+  EXPECT_EQ(found.diagnosis.condition, Condition::forward_overflow);
+  ASSERT_FALSE(found.treatments.empty());
   EXPECT_GT(found.step.peak_bytes, 0u);
-  EXPECT_NE(check_up_text(found).find("Steps             1 to 20"), std::string::npos)
+  EXPECT_NE(check_up_text(found).find("Steps             1 to 40"), std::string::npos)
       << check_up_text(found);
 }
 

@@ -85,7 +85,7 @@ std::string arguments_text(const Form& form, const LossScale& scale) {
   size_t count = 0;
   const auto add = [&](const std::string& word, bool usual) {
     all += ":" + word;
-    if (!usual || ++count <= form.needed) written = all;
+    if (++count <= form.needed || !usual) written = all;
   };
   const auto add_factor = [&](double LossScale::*member) {
     if (member != nullptr) add(fmt::format("{}", scale.*member), scale.*member == form.start.*member);

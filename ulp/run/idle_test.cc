@@ -73,18 +73,19 @@ TEST(IdleOptions, AreWarnedOf) {
     ASSERT_EQ(found.size(), 1u) << says;
     EXPECT_TRUE(found[0].starts_with(says)) << found[0];
   }
-  const std::vector<Options> useful = {{},
-                                       {{"overflow", "inf"}, {"policy", "amp:fp16"}},
-                                       {{"overflow", "inf"}, {"accumulator", "fp16"}},
-                                       {{"overflow", "inf"}, {"update", "plain"}},
-                                       {{"promote", "0.1"}, {"policy", "size:1"}},
-                                       {{"promote", "off"}},
-                                       {{"keep_first_last", "true"}, {"policy", "size:0.5"}},
-                                       {{"keep_first_last", "true"}, {"policy", "amp:bf16"}},
-                                       {{"round", "stochastic"}, {"policy", "fp8"}},
-                                       {{"round", "away"}, {"policy", "size:0.5"}},
-                                       {{"state", "bf16"}},
-                                       {{"warmup", "999"}}};
+  const std::vector<Options> useful = {
+      {},
+      {{"overflow", "inf"}, {"policy", "amp:fp16"}},
+      {{"overflow", "inf"}, {"accumulator", "fp16"}},
+      {{"overflow", "inf"}, {"update", "plain"}},
+      {{"promote", "0.1"}, {"policy", "size:1"}},
+      {{"promote", "off"}},
+      {{"keep_first_last", "true"}, {"policy", "size:1"}, {"model", "lenet"}},
+      {{"keep_first_last", "true"}, {"policy", "amp:bf16"}, {"model", "lenet"}},
+      {{"round", "stochastic"}, {"policy", "fp8"}},
+      {{"round", "away"}, {"policy", "size:0.5"}},
+      {{"state", "bf16"}},
+      {{"warmup", "999"}}};
   for (const Options& options : useful)
     EXPECT_EQ(notes(options), std::vector<std::string>()) << (options.empty() ? "" : options.begin()->first);
 }
