@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import {
-  byteTicks, bytes, duration, exact, extent, logTicks, padded, percent, scale, short, ticks,
-  wholeTicks,
+  byteLogTicks, byteTick, byteTicks, bytes, duration, exact, extent, logTicks, padded, percent,
+  scale, short, ticks, wholeTicks,
 } from "./axis";
 
 // A generator with a seed: a failure can be repeated.
@@ -47,6 +47,34 @@ test("ticks read as what they are", () => {
   assert.deepEqual(byteTicks(0, 3 * 2 ** 20, 3), [0, 2 ** 20, 2 * 2 ** 20, 3 * 2 ** 20]);
   assert.deepEqual(logTicks(0.5, 2000, 5), [1, 10, 100, 1000]);
   assert.deepEqual(logTicks(1, 100, 10), [1, 2, 5, 10, 20, 50, 100]);
+});
+
+test("an axis of bytes has one unit, whatever its ticks are", () => {
+  for (const [hi, unit] of [[900, "B"], [1024, "KiB"], [900 * 1024, "KiB"], [1.1 * 2 ** 20, "MiB"],
+    [900 * 2 ** 20, "MiB"], [3 * 2 ** 30, "GiB"]] as const) {
+    const found = byteTicks(0, hi, 5);
+    assert(found.length >= 3, `${hi}`);
+    const texts = found.map((t) => byteTick(t, hi));
+    assert.equal(texts[0], "0");
+    for (const [i, text] of texts.slice(1).entries()) {
+      const [number, of] = text.split(" ");
+      assert.equal(of, unit, text);
+      assert(number!.length <= 4, text);
+      const power = ["B", "KiB", "MiB", "GiB"].indexOf(unit);
+      assert(Math.abs(Number(number) * 1024 ** power - found[i + 1]!) < 1e-6 * hi, text);
+    }
+  }
+  assert.deepEqual(byteTicks(0, 1.1 * 2 ** 20, 5).map((t) => byteTick(t, 1.1 * 2 ** 20)),
+                   ["0", "0.2 MiB", "0.4 MiB", "0.6 MiB", "0.8 MiB", "1 MiB"]);
+});
+
+test("a logarithmic axis of bytes has powers of two", () => {
+  const texts = (lo: number, hi: number, wanted: number) =>
+    byteLogTicks(lo, hi, wanted).map((t) => bytes(t));
+  assert.deepEqual(texts(100 * 2 ** 20, 5 * 2 ** 30, 8),
+                   ["128 MiB", "256 MiB", "512 MiB", "1 GiB", "2 GiB", "4 GiB"]);
+  assert(byteLogTicks(1, 2 ** 40, 6).length <= 7);
+  assert.deepEqual(texts(600, 900, 3), ["600 B", "700 B", "800 B", "900 B"]);
 });
 
 test("a scale goes there and back", () => {

@@ -95,10 +95,33 @@ export function wholeTicks(lo: number, hi: number, wanted: number): number[] {
     .filter((t) => t >= lo && t <= hi);
 }
 
-// Round numbers of KiB, MiB, ...
+const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+
+// The largest unit of which there is one in so many bytes, as a power of 1024.
+function unitOf(most: number): number {
+  const power = Math.floor(Math.log(Math.max(Math.abs(most), 1)) / Math.log(1024) + 1e-9);
+  return Math.min(units.length - 1, power);
+}
+
+// Round numbers of KiB, MiB, ...: of the unit that the axis has.
 export function byteTicks(lo: number, hi: number, wanted: number): number[] {
-  const unit = 1024 ** Math.max(0, Math.floor(Math.log(Math.max(hi, 1)) / Math.log(1024)));
+  const unit = 1024 ** unitOf(hi);
   return ticks(lo / unit, hi / unit, wanted).map((t) => t * unit);
+}
+
+// On a logarithmic axis powers of two, which are round in every unit.
+export function byteLogTicks(lo: number, hi: number, wanted: number): number[] {
+  const first = Math.ceil(Math.log2(lo) - 1e-9), last = Math.floor(Math.log2(hi) + 1e-9);
+  const every = Math.max(1, Math.ceil((last - first + 1) / Math.max(1, wanted)));
+  const result: number[] = [];
+  for (let p = first; p <= last; p++) if (p % every === 0) result.push(2 ** p);
+  return result.length >= 2 ? result : byteTicks(lo, hi, wanted).filter((t) => t > 0);
+}
+
+// A tick in the unit of an axis that ends at hi: 0.2 MiB where others are 0.8 MiB and 1 MiB.
+export function byteTick(v: number, hi: number): string {
+  const unit = unitOf(hi);
+  return v === 0 ? "0" : `${trimmed(v / 1024 ** unit, 4)} ${units[unit]}`;
 }
 
 // Powers of ten; with 2 and 5 times them where the range is short.
@@ -159,7 +182,6 @@ export function bytes(v: number | null | undefined, digits = 3): string {
   const name = special(v);
   if (name !== null) return name;
   let x = v as number;
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let unit = 0;
   while (Math.abs(x) >= 1024 && unit + 1 < units.length) {
     x /= 1024;
@@ -202,7 +224,7 @@ export function plotBox(
   scene: { width: number; height: number },
   margin: { left?: number; right?: number; top?: number; bottom?: number } = {},
 ): Box {
-  const left = margin.left ?? 66;
+  const left = margin.left ?? 70;
   const top = margin.top ?? 12;
   return {
     x: left,
@@ -220,17 +242,28 @@ export interface Axis {
   label: string;
   format?: (v: number) => string; // short if not said
   ticks?: (lo: number, hi: number, wanted: number) => number[]; // the scale's if not said
+  bytes?: number; // values are counted in so many to a byte, and read in one unit of bytes
   grid?: boolean; // yes if not said
 }
 
 function axisTicks(axis: Axis, wanted: number): number[] {
-  const { scale: s } = axis;
-  return axis.ticks && !s.log ? axis.ticks(s.lo, s.hi, wanted) : s.ticks(wanted);
+  const { scale: s, bytes: each } = axis;
+  if (each && s.log) return byteLogTicks(s.lo / each, s.hi / each, wanted).map((t) => t * each);
+  if (s.log) return s.ticks(wanted);
+  if (each) return byteTicks(s.lo / each, s.hi / each, wanted).map((t) => t * each);
+  return axis.ticks ? axis.ticks(s.lo, s.hi, wanted) : s.ticks(wanted);
+}
+
+// A logarithmic axis has no one unit: it may go from KiB to GiB.
+function tickText({ scale: s, bytes: each, format }: Axis, v: number): string {
+  if (each) return s.log ? bytes(v / each) : byteTick(v / each, s.hi / each);
+  return (format ?? short)(v);
 }
 
 // Grid, ticks and labels around the box; the data is drawn after. Labels that would touch are left
-// out.
-export function axes(scene: Scene, theme: Theme, box: Box, x: Axis | null, y: Axis | null): void {
+// out. `left`: the room at the left of the box, where panels stand side by side.
+export function axes(
+  scene: Scene, theme: Theme, box: Box, x: Axis | null, y: Axis | null, left = box.x): void {
   const bottom = box.y + box.h;
   const right = box.x + box.w;
   if (y) {
@@ -242,11 +275,13 @@ export function axes(scene: Scene, theme: Theme, box: Box, x: Axis | null, y: Ax
       if (y.grid !== false) scene.line([box.x, on, right, on], { stroke: theme.grid });
       if (Math.abs(at - above) < 13) continue;
       above = at;
-      scene.text(box.x - 6, at, (y.format ?? short)(t), {
-        align: "right", baseline: "middle", fill: theme.muted, size: 11, most: box.x - 24,
+      // The label of the axis takes the outer part of the room.
+      scene.text(box.x - 6, at, tickText(y, t), {
+        align: "right", baseline: "middle", fill: theme.muted, size: 11,
+        most: left - 6 - (y.label ? 16 : 2),
       });
     }
-    scene.text(13, box.y + box.h / 2, y.label, {
+    scene.text(box.x - left + 13, box.y + box.h / 2, y.label, {
       align: "center", baseline: "middle", rotate: -90, fill: theme.text, most: scene.height - 8,
     });
   }
@@ -257,7 +292,7 @@ export function axes(scene: Scene, theme: Theme, box: Box, x: Axis | null, y: Ax
       if (!(at >= box.x - 0.5 && at <= right + 0.5)) continue;
       const on = Math.round(at) + 0.5;
       if (x.grid !== false) scene.line([on, box.y, on, bottom], { stroke: theme.grid });
-      const text = (x.format ?? short)(t);
+      const text = tickText(x, t);
       const half = scene.measure(text, 11) / 2;
       const middle = Math.min(at, scene.width - half - 2);
       if (middle - half < free) continue;
@@ -280,6 +315,7 @@ export interface LegendEntry {
   mark?: "line" | "dot" | "rect"; // rect if not said
   shape?: number; // of a dot, see marker
   dash?: number[];
+  outline?: string; // around a rect whose colour is that of the page
   faint?: boolean; // something else is selected
 }
 
@@ -341,7 +377,7 @@ export function legend(
     } else if (e.mark === "dot") {
       marker(scene, left + 8, middle, 4.5, e.shape ?? 0, { fill: e.colour, alpha });
     } else {
-      scene.rect(left + 2, middle - 5, 12, 10, { fill: e.colour, alpha });
+      scene.rect(left + 2, middle - 5, 12, 10, { fill: e.colour, stroke: e.outline, alpha });
     }
     scene.text(left + 21, middle, e.label, {
       baseline: "middle", size: 11, most, fill: e.faint ? theme.muted : theme.text,

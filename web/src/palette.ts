@@ -13,7 +13,7 @@ export const light: Theme = {
   panel: "#f6f8fa",
   accent: "#0b5cad",
   warn: "#b3261e",
-  series: ["#0771b4", "#e06c02", "#10906b", "#ae5189", "#9a601f", "#4696be", "#5261d1", "#4f5352"],
+  series: ["#4b70ca", "#e46b00", "#1f8b56", "#ce638f", "#62480a", "#4493c1", "#7153e6", "#585a50"],
 };
 
 export const dark: Theme = {

@@ -26,6 +26,12 @@ function progress(r: Run): number | null {
   return null;
 }
 
+// Where the loss is no number, neither is what the network says: its accuracy of 0% is no value.
+function lastValue(run: Run): number | null {
+  const loss = run.epochs.testLoss.at(-1) ?? 0; // what has none says nothing against its value
+  return Number.isFinite(loss) ? run.summary.last : NaN;
+}
+
 const columns: readonly Column[] = [
   { name: "run", title: "the run's folder", text: (r) => r.id, sort: (r) => r.id },
   { name: "state", title: "running, stopped, done, diverged, failed or empty",
@@ -40,7 +46,7 @@ const columns: readonly Column[] = [
       (r.summary.best === null ? "" : ` ${r.metric}`),
     sort: (r) => r.summary.best },
   { name: "last", title: "test value of the metric in the last epoch", number: true,
-    text: (r) => metricText(r.metric, r.summary.last), sort: (r) => r.summary.last },
+    text: (r) => metricText(r.metric, lastValue(r)), sort: lastValue },
   { name: "aggregate", title: "all tensors of a step at the start", number: true,
     text: (r) => bits(r.summary.aggregateBits), sort: (r) => r.summary.aggregateBits },
   { name: "peak", title: "what the run really took", number: true,

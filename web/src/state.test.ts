@@ -88,6 +88,36 @@ test("selection: one, several, none, and what is drawn then", () => {
   assert.deepEqual(seen, ["selection", "selection", "selection"]);
 });
 
+test("at first two configurations are compared, not two seeds of one", () => {
+  const store = small();
+  const pair = () => store.compared()!.map((r) => r.id);
+  const [a, b] = store.compared()!;
+  assert.equal(a, store.runs()[0]);
+  assert(a.group !== b.group);
+  assert.deepEqual([a.seed, a.state], [b.seed, b.state]);
+  // One that is selected, and one beside it.
+  const last = store.runs().at(-1)!;
+  store.select([last.id]);
+  const [first, second] = store.compared()!;
+  assert.equal(first, last);
+  assert(second.group !== last.group);
+  // What is chosen is taken as it is.
+  const seeds = store.runs().filter((r) => r.group === a.group).map((r) => r.id);
+  assert(seeds.length > 1);
+  store.select(seeds.slice(0, 2));
+  assert.deepEqual(pair(), seeds.slice(0, 2));
+  store.select([]);
+  store.compare(1, a.id);
+  assert(store.compared()![0].group !== a.group);
+  store.compare(0, seeds[1]!);
+  assert.deepEqual(pair(), [seeds[1], a.id]);
+  // Where there is but one configuration its seeds are what there is.
+  const alone = small((report) => {
+    report.runs = report.runs.filter((r) => r.group === a.group);
+  });
+  assert.deepEqual(alone.compared()!.map((r) => r.group), [a.group, a.group]);
+});
+
 test("a newer document keeps what is still there", () => {
   const store = small();
   const [first, second] = store.runs();

@@ -92,14 +92,23 @@ export class Store {
     return run ? this.doc.plans[run.plan] ?? null : null;
   }
 
-  // The two runs that are compared: those chosen for it, else the first two selected, else the
-  // first two of the table.
+  // The two runs that are compared: those chosen for it, else the first two selected. What is left
+  // is filled from the table: with a run of another configuration where there is one, if possible
+  // in the same state and of the same seed. Two seeds of one configuration differ in nothing that
+  // anybody asked about.
   compared(): [Run, Run] | null {
-    const offered = [...this.visible.filter((r) => this.selected.has(r.id)), ...this.visible];
-    const first = this.byId.get(this.pair[0] ?? "") ??
-      offered.find((r) => r.id !== this.pair[1]);
-    const second = this.byId.get(this.pair[1] ?? "") ?? offered.find((r) => r !== first);
-    return first && second ? [first, second] : null;
+    const selected = this.visible.filter((r) => this.selected.has(r.id));
+    const beside = (other: Run | undefined): Run | undefined => {
+      if (!other) return selected[0] ?? this.visible[0];
+      const apart = this.visible.filter((r) => r.group !== other.group);
+      const alike = apart.filter((r) => r.state === other.state);
+      return selected.find((r) => r !== other) ?? alike.find((r) => r.seed === other.seed) ??
+        alike[0] ?? apart[0] ?? this.visible.find((r) => r !== other);
+    };
+    const second = this.byId.get(this.pair[1] ?? "");
+    const first = this.byId.get(this.pair[0] ?? "") ?? beside(second);
+    const other = second ?? beside(first);
+    return first && other ? [first, other] : null;
   }
 
   compare(side: 0 | 1, id: string): void {

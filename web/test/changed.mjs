@@ -91,7 +91,7 @@ function changeMeasured(root) {
   changeWindow(root, free, "loss", (v) => v * 1.0009765625);
   changeWindow(root, still, "cancelled", (v) => v + 1);
   changeLines(join(root, "step.json"), line({ policy: "fp32" }, ({ kernels }) =>
-    ({ kernels: kernels.map((k) => (k.op === "relu" ? { ...k, ms: 0.0625 } : k)) })));
+    ({ kernels: kernels.map((k) => (k.op === "relu" ? { ...k, ms: 0.03125 } : k)) })));
 }
 
 function changePlanned(root) {

@@ -56,6 +56,15 @@ export const launch = () =>
     ],
   });
 
+// Labels of axes that an ellipsis cuts in a saved picture: numbers, and what stands in the middle of
+// an axis. Names in legends and of rows may be cut.
+export function cutLabels(svg) {
+  return [...svg.matchAll(/<text ([^>]*)>([^<]*…[^<]*)<\/text>/g)]
+    .filter(([, style, text]) => /^[−\d.]*…$/.test(text) ||
+      (style.includes('text-anchor="middle"') && /font-size="1[12]"/.test(style)))
+    .map(([, , text]) => text);
+}
+
 // A tab with the page, and everything that a page of this kind never does: write to the console,
 // fail, ask for anything but itself, open a dialog or a window. `page`: a file or the address of a
 // server, which may be asked for the document too.
@@ -180,8 +189,13 @@ export async function hover(tab, id, texts) {
       const at = stage.getBoundingClientRect();
       const tip = stage.querySelector(".tip");
       const seen = new Set();
+      // The page's header lies over a plot that is higher than the window, and the real pointer
+      // reaches neither what is below it nor what is below the window.
+      const header = document.querySelector("header.page").getBoundingClientRect();
+      const from = Math.max(at.top, header.bottom);
+      const to = Math.min(at.bottom, innerHeight);
       // A click has whole coordinates, whatever those of the pointer are.
-      for (let y = Math.ceil(at.top) + 4; y < at.bottom; y += 5) {
+      for (let y = Math.ceil(from) + 4; y < to; y += 5) {
         for (let x = Math.ceil(at.left) + 4; x < at.right; x += 9) {
           const place = { clientX: x, clientY: y, bubbles: true };
           stage.dispatchEvent(new PointerEvent("pointermove", place));

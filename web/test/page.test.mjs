@@ -5,8 +5,8 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { pngSize } from "./files.mjs";
 import {
-  documentOf, draws, folder, hover, items, launch, marks, open, parseCsv, report, runs, save, see,
-  settled, tip,
+  cutLabels, documentOf, draws, folder, hover, items, launch, marks, open, parseCsv, report, runs,
+  save, see, settled, tip,
 } from "./page.mjs";
 
 const work = folder();
@@ -220,6 +220,7 @@ test("every plot saves as SVG, PNG and CSV", async () => {
         : read.querySelectorAll("path,rect,circle,polygon,polyline").length;
     }, svg.bytes.toString("utf8"));
     assert(drawn > 5, `${id}.svg: ${drawn} shapes`);
+    assert.deepEqual(cutLabels(svg.bytes.toString()), [], `${id}.svg: labels of axes are whole`);
     assert(!/NaN|Infinity|undefined/.test(svg.bytes.toString().replace(/<text.*?<\/text>/g, "")),
            `${id}.svg has places that are none`);
     const png = await save(tab, id, "PNG");
@@ -283,8 +284,14 @@ test("narrow and wide, light and dark", async () => {
       const sideways = await tab.evaluate(() =>
         document.documentElement.scrollWidth - document.documentElement.clientWidth);
       assert.equal(sideways, 0, `${width} pixels, ${colorScheme}: no scrolling sideways`);
+      await focus(tab, "s2fp8-seed0"); // it has most plots
       for (const id of await plots(tab)) {
         if (await tab.$(`#${id}.without-data`)) continue;
+        if (colorScheme === "light") {
+          await see(tab, id);
+          const svg = (await save(tab, id, "SVG")).bytes.toString();
+          assert.deepEqual(cutLabels(svg), [], `${id} at ${width}: labels of axes are whole`);
+        }
         assert(await marks(tab, id) > 0, `${id} at ${width}`);
         const inside = await tab.$eval(`#${id}`, (s) => s.scrollWidth <= s.clientWidth);
         assert(inside, `${id} stays in its frame at ${width}`);

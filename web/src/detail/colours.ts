@@ -1,8 +1,8 @@
 // Colours of formats and of scales. A format has the same colour in every plot of every run: by its
-// bits, wide ones cool and narrow ones warm, and shades of it by its exponent bits. Lightness
-// changes along with the hue, so that eyes that miss a hue still tell neighbours apart.
+// bits, wide ones cool and narrow ones warm, and shades of it by its exponent bits and its bias.
+// Lightness changes along with the hue, so that eyes that miss a hue still tell neighbours apart.
 import type { Theme } from "../scene";
-import { parseStorage } from "./formats";
+import { parseStorage, type Format } from "./formats";
 
 export type Rgb = [number, number, number];
 
@@ -21,7 +21,7 @@ const classes: [number, Rgb, Rgb][] = [
   [32, [16, 58, 115], [64, 112, 184]],
   [17, [0, 92, 140], [20, 130, 190]],
   [16, [64, 156, 216], [110, 190, 240]],
-  [9, [0, 140, 110], [0, 165, 130]],
+  [9, [0, 140, 110], [0, 130, 80]],
   [7, [232, 160, 20], [240, 176, 50]],
   [5, [200, 80, 10], [225, 100, 30]],
   [1, [128, 20, 40], [170, 50, 75]],
@@ -29,6 +29,12 @@ const classes: [number, Rgb, Rgb][] = [
 
 // By how much white is in the shade of a format with so many more exponent bits than usual.
 const lighter: [number[], number[]] = [[0, 0.34, 0.5], [0, 0.3, 0.44]];
+
+// What formats turn to whose range is shifted to smaller numbers, wide ones and narrow ones.
+const shifted: Record<"wide" | "narrow", [Rgb, Rgb]> = {
+  wide: [[70, 40, 150], [120, 60, 220]],
+  narrow: [[156, 48, 140], [172, 48, 132]],
+};
 
 const unknown: [Rgb, Rgb] = [[150, 150, 150], [120, 120, 120]];
 
@@ -42,8 +48,19 @@ export function formatRgb(name: string, dark: boolean): Rgb {
   if (bits > 16 || bits < 7) return base;
   const usual = bits >= 9 ? 6 : 4;
   const shade = Math.max(-2, Math.min(2, (element?.exp ?? usual) - usual));
-  return shade < 0 ? mix(base, black, -0.22 * shade)
+  const shaded = shade < 0 ? mix(base, black, -0.22 * shade)
     : mix(base, white, lighter[dark ? 1 : 0][shade] ?? 0);
+  // Half of the turn after three powers of two: fp(4,3,7) stands between fp(4,3,4) and fp(4,3,12).
+  const turn = 0.62 * (1 - 2 ** (-shiftOf(element) / 3));
+  return mix(shaded, shifted[bits >= 9 ? "wide" : "narrow"][dark ? 1 : 0], turn);
+}
+
+// By how many powers of two a range lies below the usual one. Of fp(4,3,b) that is fp(4,3,4), which
+// e4m3 is about too.
+function shiftOf(element: Format | null): number {
+  if (!element) return 0;
+  const extra = element.bias - (2 ** (element.exp - 1) - 1);
+  return Math.max(0, extra - (element.exp === 4 && element.man === 3 ? 4 : 0));
 }
 
 export function formatColour(name: string, dark: boolean): string {

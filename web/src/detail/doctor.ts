@@ -11,9 +11,11 @@ export function doctorElement(focus: Focus): { element: HTMLElement; refresh: ()
   text.style.maxHeight = "28em";
   text.tabIndex = 0;
   const refresh = (): void => {
-    const doctor = focus.run?.doctor;
-    sentence.textContent = doctor?.sentence ?? "";
-    text.textContent = doctor?.text ?? "";
+    // The program prints the sentence first: it stands above, and the rest below it.
+    const [first, ...rest] = (focus.run?.doctor?.text ?? "").split("\n");
+    sentence.textContent = first;
+    text.textContent = rest.join("\n").trim();
+    text.hidden = text.textContent === "";
   };
   refresh();
   return { element: el("div", {}, sentence, text), refresh };

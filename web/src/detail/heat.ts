@@ -92,7 +92,7 @@ class HeatPlot implements Plot {
     const tensor = view.heat.tensors.findIndex((t) => t.name === name);
     if (tensor < 0) return [`${name}: not narrow, so nothing was recorded of it.`];
     const bucket = this.bucketAt(view);
-    return [view.heat.words[name] ?? `${name}: the doctor has nothing to say about it.`,
+    return [`${name}: ${view.heat.words[name] ?? "the doctor has nothing to say about it."}`,
       this.describe(view, tensor, bucket).slice(1).join("; ")];
   }
 
@@ -161,9 +161,12 @@ class HeatPlot implements Plot {
         c = end;
       }
     });
+    // A promotion holds from the next step on: it stands between the two cells, and as much of both
+    // is seen as there is room for.
+    const column = shape.width / (grid.columns.length - 1);
+    const size = Math.max(2.5, Math.min(6, row / 2, column / 3));
     for (const mark of promotionMarks(this.focus.run!, view.heat, grid)) {
-      const x = (edge(shape, mark.column) + edge(shape, mark.column + 1)) / 2;
-      diamond(scene, theme, x, top + (mark.row + 0.5) * row, Math.max(4, Math.min(6, row / 2)));
+      diamond(scene, theme, edge(shape, mark.column + 1), top + (mark.row + 0.5) * row, size);
       marks++;
     }
     this.selection(scene, theme, view, shape);

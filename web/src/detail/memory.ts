@@ -1,6 +1,7 @@
 // Memory over a step: address by time.
 import {
-  axes, byteTicks, bytes, exact, inside, legend, plotBox, scale, wholeTicks, type Box,
+  axes, byteTick, byteTicks, bytes, exact, inside, legend, legendHeight, plotBox, scale, wholeTicks,
+  type Box, type LegendEntry,
 } from "../axis";
 import { select as dropDown } from "../controls";
 import type { Block, PlanDetail } from "../data";
@@ -13,7 +14,7 @@ import {
   type MemoryScale,
 } from "./memory_data";
 import { nextSpot, type Arrow } from "./marks";
-import { legendRows, plural } from "./numbers";
+import { plural } from "./numbers";
 
 type Colouring = "use" | "format";
 
@@ -25,7 +26,8 @@ interface Shape {
   used: Float64Array; // bytes in each step
 }
 
-const bottom = 60;
+const left = 74, right = 18, bottom = 60;
+const alpha = 0.92, paleAlpha = 0.45; // of rectangles, and of those beside a chosen one
 
 class MemoryPlot implements Plot {
   readonly id = "memory";
@@ -53,10 +55,10 @@ class MemoryPlot implements Plot {
   private readonly shapes = memo(
     (plan: Plan, width: number, height: number, colouring: Colouring, state: string): Shape => {
       const detail = plan.detail!;
-      const names = colouring === "use"
-        ? uses.filter((use) => detail.blocks.some((b) => b.use === use)) : formatsOf(detail);
-      const top = 16 + 18 * legendRows(names, width - 92);
-      const box = plotBox({ width, height }, { left: 74, top, bottom });
+      const names = colouring === "use" ? usesOf(detail) : formatsOf(detail);
+      const labels = [...names, peakText(plan)].map((label) => ({ label, colour: "" }));
+      const top = 14 + legendHeight(labels, width - left - right);
+      const box = plotBox({ width, height }, { left, right, top, bottom });
       const extent = extentOf(detail, plan.arenaBytes);
       const frame = { left: box.x, top: box.y, width: box.w, height: box.h };
       const scale = memoryScale(extent, frame, state === "compressed");
@@ -93,7 +95,7 @@ class MemoryPlot implements Plot {
         // A hair of background tells neighbours apart where there is room for it.
         const gapX = mark.w > 4 ? 0.6 : 0, gapY = mark.h > 4 ? 0.6 : 0;
         scene.rect(mark.x, mark.y, Math.max(0.5, mark.w - gapX), Math.max(0.5, mark.h - gapY),
-          { fill: this.colour(block, theme), alpha: faint ? 0.45 : 0.92 });
+          { fill: this.colour(block, theme), alpha: faint ? paleAlpha : alpha });
       }
       if (!faint) return;
       for (const block of detail.blocks) {
@@ -105,19 +107,16 @@ class MemoryPlot implements Plot {
       }
     });
     this.peak(scene, theme, shape, plan);
-    this.names(scene, theme, shape, detail, faint);
-    legend(scene, theme, this.entries(detail, theme), box.x, 4, box.w);
+    this.names(scene, theme, shape, plan, detail, faint ? chosen : null);
+    legend(scene, theme, this.entries(plan, detail, theme), box.x, 4, box.w);
     scene.count(marks.length);
   }
 
-  private entries(detail: PlanDetail, theme: Theme) {
-    if (this.colouring === "format") {
-      return formatsOf(detail)
-        .map((label) => ({ label, colour: formatColour(label, theme.dark) }));
-    }
-    const there = new Set<string>(detail.blocks.map((b) => b.use));
-    return uses.filter((use) => there.has(use))
-      .map((label) => ({ label, colour: useColour(label, theme) }));
+  private entries(plan: Plan, detail: PlanDetail, theme: Theme): LegendEntry[] {
+    const shown: LegendEntry[] = this.colouring === "format"
+      ? formatsOf(detail).map((label) => ({ label, colour: formatColour(label, theme.dark) }))
+      : usesOf(detail).map((label) => ({ label, colour: useColour(label, theme) }));
+    return [...shown, { label: peakText(plan), colour: theme.warn, mark: "line", dash: [5, 3] }];
   }
 
   private addresses(scene: Scene, theme: Theme, { box, extent, scale: to }: Shape): void {
@@ -126,7 +125,7 @@ class MemoryPlot implements Plot {
     for (const tick of ticks) {
       const y = Math.round(to.y(tick)) + 0.5;
       scene.line([box.x, y, box.x + box.w, y], { stroke: theme.grid });
-      scene.text(box.x - 6, y, tick === 0 ? "0" : bytes(tick), {
+      scene.text(box.x - 6, y, byteTick(tick, extent.high), {
         align: "right", baseline: "middle", size: 11, fill: theme.muted,
       });
     }
@@ -173,23 +172,29 @@ class MemoryPlot implements Plot {
       const x = (to.x(plan.peakStep) + to.x(plan.peakStep + 1)) / 2;
       scene.line([x, box.y, x, box.y + box.h], { stroke: theme.warn, width: 1.5, dash: [6, 4] });
     }
-    const text = `planned peak ${bytes(plan.peakBytes)} with state`;
-    const w = scene.measure(text, 11) + 8, left = box.x + box.w - w - 2;
-    const line = Math.max(box.y + 1, Math.min(y - 17, box.y + box.h - 18));
-    scene.rect(left, line, w, 15, { fill: theme.background, alpha: 0.85 });
-    scene.text(left + 4, line + 12, text, { size: 11, fill: theme.warn });
   }
 
-  // Names inside what is large enough for them.
+  // Names inside what is large enough for them; where the lines of the peak would cross one, on a
+  // piece of its rectangle's colour. Where a tensor is chosen, all others are pale.
   private names(
-    scene: Scene, theme: Theme, { marks }: Shape, detail: PlanDetail, faint: boolean,
+    scene: Scene, theme: Theme, { marks, scale: to, extent }: Shape, plan: Plan, detail: PlanDetail,
+    chosen: string | null,
   ): void {
+    const peakX = to.x(plan.peakStep + 0.5), peakY = to.y(plan.peakBytes + extent.low);
     for (const mark of marks) {
       if (mark.blocks.length > 1 || mark.w < 90 || mark.h < 17) continue;
       const block = detail.blocks[mark.blocks[0]], { name } = block;
-      if (scene.measure(name, 10) > mark.w - 8) continue;
-      scene.text(mark.x + 4, mark.y + mark.h / 2, name, {
-        size: 10, baseline: "middle", fill: faint ? theme.text : inkOn(this.colour(block, theme)),
+      const w = scene.measure(name, 10), middle = mark.y + mark.h / 2;
+      if (w > mark.w - 8) continue;
+      const pale = chosen !== null && name !== chosen, colour = this.colour(block, theme);
+      if (Math.abs(peakX - mark.x - 4 - w / 2) < w / 2 + 3 || Math.abs(peakY - middle) < 8) {
+        const [x, y] = [Math.round(mark.x + 2), Math.round(middle - 6)];
+        const shade = pale ? paleAlpha : name === chosen ? 1 : alpha;
+        scene.rect(x, y, Math.round(w + 4), 13, { fill: theme.background });
+        scene.rect(x, y, Math.round(w + 4), 13, { fill: colour, alpha: shade });
+      }
+      scene.text(mark.x + 4, middle, name, {
+        size: 10, baseline: "middle", fill: pale ? theme.text : inkOn(colour),
       });
     }
   }
@@ -253,6 +258,13 @@ class MemoryPlot implements Plot {
     if (why) return why;
     return this.focus.plan!.detail!.blocks.length > 0 ? "" : "The plan holds no tensor.";
   }
+}
+
+// Text over the rectangles would hide the upper ones: it stands in the legend.
+const peakText = (plan: Plan): string => `planned peak ${bytes(plan.peakBytes)} with state`;
+
+function usesOf(detail: PlanDetail) {
+  return uses.filter((use) => detail.blocks.some((b) => b.use === use));
 }
 
 function formatsOf(detail: PlanDetail): string[] {

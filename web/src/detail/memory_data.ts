@@ -115,16 +115,19 @@ function merge(marks: Mark[], colourOf: (mark: Mark) => string, pixels: number):
 }
 
 // The mark under a point; the smallest one if several overlap. Thin ones are reached within
-// `slack` pixels.
+// `slack` pixels, before what is not thin; but one that the point is on before its neighbours.
 export function markAt(marks: Mark[], x: number, y: number, slack = 2): Mark | null {
-  let best: Mark | null = null, size = Infinity;
+  let best: Mark | null = null, size = Infinity, on = false;
   for (const mark of marks) {
     const reachX = mark.w < 2 * slack ? slack : 0, reachY = mark.h < 2 * slack ? slack : 0;
-    if (x < mark.x - reachX || x > mark.x + mark.w + reachX) continue;
-    if (y < mark.y - reachY || y > mark.y + mark.h + reachY) continue;
-    if (mark.w * mark.h >= size) continue;
+    const farX = Math.max(mark.x - x, x - mark.x - mark.w);
+    const farY = Math.max(mark.y - y, y - mark.y - mark.h);
+    if (farX > reachX || farY > reachY) continue;
+    const thinOn = farX <= 0 && farY <= 0 && reachX + reachY > 0;
+    if (thinOn === on ? mark.w * mark.h >= size : on) continue;
     best = mark;
     size = mark.w * mark.h;
+    on = thinOn;
   }
   return best;
 }

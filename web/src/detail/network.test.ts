@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import type { MapNode } from "../data";
-import { layersOf, layoutNetwork, rowStarts, type NetworkLayout } from "./network_layout";
+import {
+  folded, lanesOf, layersOf, layoutNetwork, rowStarts, type NetworkLayout,
+} from "./network_layout";
 
 function node(name: string, inputs: number[]): MapNode {
   return { name, op: "op", out: [`${name}.out`], in: inputs, weights: [] };
@@ -104,6 +106,30 @@ test("rows end where one edge crosses rather than two", () => {
   const starts = rowStarts(nodes, layer, 11);
   // Blocks are five layers, 1 to 5, 6 to 10 and so on; only the last one is reached by one edge.
   assert.deepEqual(starts, [0, 10, 20]);
+});
+
+test("every row begins in the first lane and has no empty one", () => {
+  for (const nodes of [residual(12), chain, [node("labels", []), ...residual(12)]]) {
+    const layer = layersOf(nodes), row = layer.map((at) => Math.floor(at / 7));
+    const lane = lanesOf(nodes, layer, row);
+    for (const one of new Set(row)) {
+      const used = [...new Set(lane.filter((_, i) => row[i] === one))].sort((a, b) => a - b);
+      assert.deepEqual(used, used.map((_, i) => i), `row ${one}`);
+    }
+  }
+});
+
+test("what counts and keeps for a normalization is drawn as part of it", () => {
+  const op = (name: string, kind: string, inputs: number[]): MapNode =>
+    ({ ...node(name, inputs), op: kind });
+  const nodes = [op("conv", "conv2d", []), op("bn.batch", "batch_stats", [0]),
+    op("bn.track", "batch_track", [1]), op("bn", "batch_norm", [0, 1]), op("relu", "relu", [3]),
+    op("alone", "batch_track", [4])];
+  const drawn = folded(nodes);
+  assert.deepEqual(drawn.map((n) => n.name), ["conv", "bn", "relu", "alone"]);
+  assert.deepEqual(drawn.map((n) => n.in), [[], [0], [1], [2]]);
+  assert.deepEqual(drawn[1].inside,
+    { nodes: ["bn.batch", "bn.track"], out: ["bn.batch.out", "bn.track.out"] });
 });
 
 test("area goes by elements", () => {

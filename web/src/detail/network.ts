@@ -1,6 +1,6 @@
 // A map of the network: every node a box by the size and in the colour of the format of its output,
 // as they are at the chosen step, with a strip in that of the output's gradient.
-import { exact, legend } from "../axis";
+import { exact, legend, type LegendEntry } from "../axis";
 import { slider } from "../controls";
 import type { MapNode } from "../data";
 import type { Hit, Plot, Scene, Theme } from "../scene";
@@ -9,8 +9,8 @@ import { formatColour, sortFormats } from "./colours";
 import { memo, type Focus } from "./focus";
 import { player } from "./inputs";
 import {
-  barHeight, barTop, layoutNetwork, opTop, stripGap, stripHeight, type NetworkLayout,
-  type PlacedBox,
+  barHeight, barTop, folded, layoutNetwork, opTop, stripGap, stripHeight, type DrawnNode,
+  type NetworkLayout, type PlacedBox,
 } from "./network_layout";
 import { nextSpot, type Arrow } from "./marks";
 import { elements } from "./numbers";
@@ -32,8 +32,9 @@ class NetworkPlot implements Plot {
 
   private readonly tensors = memo((plan: Plan) =>
     new Map(plan.tensors.map((tensor): [string, Tensor] => [tensor.name, tensor])));
+  private readonly nodes = memo((plan: Plan): DrawnNode[] => folded(plan.detail!.nodes));
   private readonly layouts = memo((plan: Plan, width: number): NetworkLayout => {
-    const nodes = plan.detail!.nodes, known = this.tensors(plan);
+    const nodes = this.nodes(plan), known = this.tensors(plan);
     const size = (node: number) =>
       Math.max(0, ...nodes[node].out.map((name) => known.get(name)?.elements ?? 0));
     return layoutNetwork(nodes, { width, elements: size });
@@ -88,7 +89,7 @@ class NetworkPlot implements Plot {
   draw(scene: Scene, theme: Theme): void {
     const plan = this.focus.plan, layout = this.layout(scene.width);
     if (!plan?.detail || !layout) return;
-    const { nodes } = plan.detail;
+    const nodes = this.nodes(plan);
     this.blocks(scene, theme, layout);
     for (const edge of layout.edges) {
       const points = edge.points.map((p, i) => (i % 2 ? p + top : p));
@@ -100,9 +101,11 @@ class NetworkPlot implements Plot {
     for (const box of layout.boxes) {
       this.box(scene, theme, plan, layout, box, heaviest, used);
     }
-    const entries = sortFormats([...used].filter((f) => f !== ""))
+    const entries: LegendEntry[] = sortFormats([...used].filter((f) => f !== ""))
       .map((label) => ({ label, colour: formatColour(label, theme.dark) }));
-    if (used.has("")) entries.push({ label: "not counted", colour: theme.background });
+    if (used.has("")) {
+      entries.push({ label: "not counted", colour: theme.background, outline: theme.muted });
+    }
     legend(scene, theme, entries, 8, 4, scene.width - 16);
     scene.count(layout.boxes.length + layout.edges.length);
   }
@@ -121,11 +124,12 @@ class NetworkPlot implements Plot {
     scene: Scene, theme: Theme, plan: Plan, layout: NetworkLayout, box: PlacedBox, heaviest: number,
     used: Set<string>,
   ): void {
-    const node = plan.detail!.nodes[box.node], out = this.largest(plan, node.out);
+    const node = this.nodes(plan)[box.node], out = this.largest(plan, node.out);
     const format = out ? this.format(out.name) : "";
     used.add(format);
     const y = top + box.y, chosen = this.focus.tensor;
-    const here = chosen !== null && [...node.out, ...node.weights].some((name) =>
+    const own = [...node.out, ...node.weights, ...node.inside.out];
+    const here = chosen !== null && own.some((name) =>
       name === chosen || gradient(name) === chosen);
     const promoted = out !== undefined && format !== out.format;
     scene.rect(box.x, y, box.w, box.h, {
@@ -154,7 +158,7 @@ class NetworkPlot implements Plot {
     }
     scene.text(middle, base + opTop, node.op, {
       align: "center", baseline: "top", size: 10, fill: here ? theme.text : theme.muted,
-      most: layout.cell - 4, bold: here,
+      most: layout.cell - 5, bold: here,
     });
   }
 
@@ -175,7 +179,7 @@ class NetworkPlot implements Plot {
   }
 
   private found(layout: NetworkLayout, box: PlacedBox): Hit {
-    const plan = this.focus.plan!, node = plan.detail!.nodes[box.node];
+    const plan = this.focus.plan!, node = this.nodes(plan)[box.node];
     const known = this.tensors(plan);
     const line = (name: string) => {
       const tensor = known.get(name);
@@ -190,7 +194,8 @@ class NetworkPlot implements Plot {
     const blocks = `layer ${layout.layer[box.node] + 1} of ${Math.max(...layout.layer) + 1}`;
     return {
       lines: [node.name, `${node.op}, ${blocks}, after step ${exact(this.focus.step)}`,
-        ...node.out.flatMap(both), ...node.weights.flatMap(both)],
+        ...node.out.flatMap(both), ...node.weights.flatMap(both),
+        ...(node.inside.nodes.length ? [`with ${node.inside.nodes.join(" and ")}`] : [])],
       run: this.focus.run?.id, tensor: out?.name ?? node.out[0], key: String(box.node),
     };
   }

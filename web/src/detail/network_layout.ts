@@ -41,7 +41,38 @@ export interface NetworkLayout {
 // the same for all boxes, a bar for its weights with a strip for theirs; and its operator's name.
 export const stripGap = 1, stripHeight = 4, barTop = 8, barHeight = 4, opTop = 20;
 const cellWidth = 66, narrowCell = 62, boxHeight = 30, laneHeight = boxHeight + 36;
-const labelHeight = 16, channelHeight = 5, rowGap = 12, side = 14;
+const labelHeight = 20, channelHeight = 5, rowGap = 14, side = 14;
+
+// A node of the map. `inside`: nodes that are drawn as part of it, and their outputs.
+export interface DrawnNode extends MapNode {
+  inside: { nodes: string[]; out: string[] };
+}
+
+// A normalization over a batch is three nodes: one counts, one keeps, one normalizes. Two of them
+// are bookkeeping, with numbers a channel, and would take two thirds of the map: they are drawn as
+// one with the third.
+export function folded(nodes: MapNode[]): DrawnNode[] {
+  const into: number[] = nodes.map((_, i) => i);
+  nodes.forEach((node, i) => {
+    if (node.op !== "batch_norm") return;
+    for (const input of node.in) if (nodes[input]?.op === "batch_stats") into[input] = i;
+  });
+  nodes.forEach((node, i) => {
+    const stats = node.op === "batch_track" ? node.in.find((k) => into[k] !== k) : undefined;
+    if (stats !== undefined) into[i] = into[stats];
+  });
+  const kept = nodes.map((_, i) => i).filter((i) => into[i] === i);
+  const number = new Map(kept.map((i, k): [number, number] => [i, k]));
+  return kept.map((i): DrawnNode => {
+    const inside = nodes.filter((_, k) => k !== i && into[k] === i);
+    const read = [nodes[i], ...inside].flatMap((node) => node.in.map((k) => into[k] ?? k));
+    return {
+      ...nodes[i],
+      in: [...new Set(read)].filter((k) => k !== i && number.has(k)).map((k) => number.get(k)!),
+      inside: { nodes: inside.map((n) => n.name), out: inside.flatMap((n) => n.out) },
+    };
+  });
+}
 
 export function layersOf(nodes: MapNode[]): number[] {
   const layer: number[] = new Array(nodes.length).fill(-1);
@@ -59,15 +90,18 @@ export function layersOf(nodes: MapNode[]): number[] {
   return layer;
 }
 
-// A node goes on in the lane of its last input where that is free, so that chains are straight.
-export function lanesOf(nodes: MapNode[], layer: number[]): number[] {
+// A node goes on in the lane of its uppermost input where that is free, so that chains are
+// straight. Each row begins at the top again: what comes from an earlier one comes around its left
+// side.
+export function lanesOf(nodes: MapNode[], layer: number[], row: number[]): number[] {
   const lane: number[] = new Array(nodes.length).fill(0);
   const taken = new Map<number, Set<number>>();
   const order = nodes.map((_, i) => i).sort((a, b) => layer[a] - layer[b] || a - b);
   for (const node of order) {
     let used = taken.get(layer[node]);
     if (!used) taken.set(layer[node], used = new Set());
-    const inputs = nodes[node].in.filter((i) => nodes[i] && layer[i] < layer[node]);
+    const inputs = nodes[node].in
+      .filter((i) => nodes[i] && layer[i] < layer[node] && row[i] === row[node]);
     const wanted = inputs.length ? Math.min(...inputs.map((i) => lane[i])) : 0;
     let at = wanted;
     while (used.has(at)) at++;
@@ -111,7 +145,7 @@ interface Row {
 }
 
 export function layoutNetwork(nodes: MapNode[], sizes: Sizes): NetworkLayout {
-  const layer = layersOf(nodes), lane = lanesOf(nodes, layer);
+  const layer = layersOf(nodes);
   const least = sizes.width < 600 ? narrowCell : cellWidth;
   const columns = Math.max(2, Math.floor((sizes.width - 2 * side) / least));
   const starts = rowStarts(nodes, layer, columns);
@@ -119,6 +153,7 @@ export function layoutNetwork(nodes: MapNode[], sizes: Sizes): NetworkLayout {
   const rows: Row[] = starts.map((first, i) => (
     { first, end: starts[i + 1] ?? layers, lanes: 1, channels: [], top: 0, y: 0 }));
   const rowOf = (at: number) => rows.findIndex((row) => at >= row.first && at < row.end);
+  const lane = lanesOf(nodes, layer, layer.map(rowOf));
   nodes.forEach((_, i) => {
     const row = rows[rowOf(layer[i])];
     row.lanes = Math.max(row.lanes, lane[i] + 1);

@@ -68,7 +68,7 @@ class OverflowPlot implements Plot {
 
   private legendRows(width: number): number {
     const heat = this.focus.run?.heat;
-    return legendRows(this.lines().map((l) => heat?.tensors[l.tensor].name ?? ""), width - 84);
+    return legendRows(this.lines().map((l) => heat?.tensors[l.tensor].name ?? ""), width - 88);
   }
 
   private shape(width: number, height: number): Shape {

@@ -37,6 +37,8 @@ test("every plot draws at any width, in bounded marks and without holes", () => 
         const { svg, marks, height } = drawn(plot, width);
         assert(!svg.includes("NaN") && !svg.includes("Infinity"), `${plot.id} at ${width}`);
         assert(marks > 0 && marks < width * height / 16, `${plot.id}: ${marks} marks`);
+        // Names may be cut, numbers never.
+        assert.deepEqual(svg.match(/>[−\d.]*…</g), null, `${plot.id} at ${width}`);
       }
     }
   }

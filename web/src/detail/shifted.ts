@@ -19,7 +19,7 @@ const panels: { which: Which; label: string }[] = [
 ];
 
 // Others are drawn pale behind the chosen one, as far as that says something.
-const mostOthers = 24, panelHeight = 220;
+const mostOthers = 24, panelHeight = 220, left = 52;
 
 interface Panel {
   which: Which;
@@ -74,7 +74,7 @@ class ShiftedPlot implements Plot {
     const shown = [...this.others(), ...(this.chosen() ? [this.chosen()!] : [])];
     const steps = extent(shown.flatMap((s) => s.step));
     return panels.map(({ which, label }, i) => {
-      const inner = plotBox({ width: w, height: panelHeight }, { left: 48, top: 26, bottom: 40 });
+      const inner = plotBox({ width: w, height: panelHeight }, { left, top: 26, bottom: 40 });
       const box = {
         ...inner,
         x: inner.x + (i % columns) * w, y: inner.y + Math.floor(i / columns) * panelHeight,
@@ -96,7 +96,7 @@ class ShiftedPlot implements Plot {
       const { box, which } = panel;
       const ticks = (lo: number, hi: number, n: number) => wholeTicks(lo, hi, 1.7 * n);
       axes(scene, theme, box, { scale: panel.x, label: "step", ticks },
-           { scale: panel.y, label: "" });
+           { scale: panel.y, label: "" }, left);
       scene.text(box.x, box.y - 9, panel.label, { bold: true, most: box.w, baseline: "bottom" });
       const line = (s: Shifted, stroke: string, width: number, alpha: number) => {
         scene.line(points(panel, s), { stroke, width, alpha });

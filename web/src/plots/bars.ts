@@ -18,7 +18,7 @@ export abstract class Bars implements Plot {
 
   protected abstract bars(): Bar[];
   protected abstract axis(): Omit<Axis, "scale">;
-  // Names of parts in the order of the stack, with the number of their colour; -1: grey.
+  // Names of parts in the order of the stack, with the number of their colour; -1: grey, -2: pale.
   protected abstract parts(): { name: string; colour: number }[];
   abstract empty(): string;
 
@@ -31,7 +31,8 @@ export abstract class Bars implements Plot {
   }
 
   private colour(theme: Theme, index: number): string {
-    return index < 0 ? theme.muted : theme.series[index % theme.series.length] ?? theme.accent;
+    if (index < 0) return index === -1 ? theme.muted : theme.grid;
+    return theme.series[index % theme.series.length] ?? theme.accent;
   }
 
   // Rectangles of the parts, with hits.

@@ -174,7 +174,7 @@ export class Curves implements ScreenPlot {
 
   height = (width: number): number => {
     const { drawn, left, otherMetric } = this.runs();
-    const space = legendHeight(this.entries(drawn, null), width - 84);
+    const space = legendHeight(this.entries(drawn, null), width - 88);
     const note = this.note(left, otherMetric) ? 18 : 0;
     return Math.max(260, Math.min(380, Math.round(width * 0.45))) + space + 6 + note;
   };
@@ -189,7 +189,7 @@ export class Curves implements ScreenPlot {
     const { drawn, left, otherMetric } = this.runs();
     const entries = this.entries(drawn, theme);
     const note = this.note(left, otherMetric);
-    const space = legendHeight(entries, width - 84) + 6 + (note ? 18 : 0);
+    const space = legendHeight(entries, width - 88) + 6 + (note ? 18 : 0);
     const box = plotBox({ width, height: height - space });
     const metric = this.metric(drawn);
     const ends = drawn.map((r) => positions(r, this.series.of, this.by));
@@ -249,7 +249,7 @@ export class Curves implements ScreenPlot {
     const { series } = this;
     axes(scene, theme, d.box,
          { scale: d.x, label: d.by, ticks: d.x.hi - d.x.lo >= 2 ? wholeTicks : undefined },
-         { scale: d.y, label: series.label(d.metric), ticks: series.ticks,
+         { scale: d.y, label: series.label(d.metric), bytes: series.bytes,
            format: (v) => series.tick(d.metric, v) });
     const below = d.box.y + d.box.h + 46;
     const used = legend(scene, theme, d.legend, d.box.x, below, d.box.w);

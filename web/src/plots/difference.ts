@@ -1,5 +1,5 @@
 // Two runs beside each other: settings, numbers, memory.
-import { bits, bytes, byteTicks, duration, exact, percent } from "../axis";
+import { bits, bytes, duration, exact, percent } from "../axis";
 import type { Axis } from "../axis";
 import { refreshControls, select } from "../controls";
 import { el } from "../dom";
@@ -34,7 +34,9 @@ function difference(a: Number_, b: Number_, text: (v: Number_) => string): strin
 
 function settingRows(a: Run, b: Run): Row[] {
   const names = [...new Set([...Object.keys(a.settings), ...Object.keys(b.settings)])].sort();
-  return names.filter((n) => a.settings[n] !== b.settings[n]).map((name) => {
+  // Where a run was written differs always and says nothing that its name does not.
+  const differs = (n: string): boolean => n !== "out" && a.settings[n] !== b.settings[n];
+  return names.filter(differs).map((name) => {
     const [x, y] = [a.settings[name] ?? "–", b.settings[name] ?? "–"];
     return { name, a: x, b: y, difference: "", cells: [name, x, y, null] };
   });
@@ -173,7 +175,7 @@ export class DifferenceMemory extends Bars {
   }
 
   protected axis(): Omit<Axis, "scale"> {
-    return { label: "bytes at the peak", format: (v) => bytes(v), ticks: byteTicks };
+    return { label: "memory at the peak", bytes: 1 };
   }
 
   empty(): string {

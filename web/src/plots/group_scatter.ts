@@ -16,6 +16,7 @@ export interface Measure {
   text: (v: number | null) => string;
   tick: (v: number) => string;
   ticks?: Axis["ticks"];
+  bytes?: Axis["bytes"];
   better: "less" | "more" | null; // null: neither, there is no Pareto front
 }
 
@@ -115,7 +116,7 @@ export abstract class GroupScatter implements Plot {
   }
 
   private legendSpace(width: number): number {
-    return legendHeight(this.entries(this.dots(), null), width - 84) + 6;
+    return legendHeight(this.entries(this.dots(), null), width - 88) + 6;
   }
 
   height = (width: number): number => {
@@ -134,8 +135,8 @@ export abstract class GroupScatter implements Plot {
     const { dots, box, x, y } = this.layout(scene.width, scene.height);
     const m = this.measures();
     axes(scene, theme, box,
-         { scale: x, label: m.x.label, format: m.x.tick, ticks: m.x.ticks },
-         { scale: y, label: m.y.label, format: m.y.tick, ticks: m.y.ticks });
+         { scale: x, label: m.x.label, format: m.x.tick, ticks: m.x.ticks, bytes: m.x.bytes },
+         { scale: y, label: m.y.label, format: m.y.tick, ticks: m.y.ticks, bytes: m.y.bytes });
     scene.clip(box.x, box.y, box.w, box.h, () => {
       if (this.diagonal) {
         scene.line([x.px(x.lo), y.px(x.lo), x.px(x.hi), y.px(x.hi)],

@@ -76,10 +76,10 @@ export class LeastSquaresPlot implements Plot {
 
   height = (width: number): number =>
     Math.max(260, Math.min(360, Math.round(width * 0.45))) +
-    legendHeight(this.entries(null), width - 84) + 6;
+    legendHeight(this.entries(null), width - 88) + 6;
 
   private layout(width: number, height: number) {
-    const space = legendHeight(this.entries(null), width - 84) + 6;
+    const space = legendHeight(this.entries(null), width - 88) + 6;
     const box = plotBox({ width, height: height - space });
     const all = this.variants();
     const log = this.shown !== "cancelled";

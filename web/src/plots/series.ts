@@ -1,5 +1,5 @@
 // What a run has over time, smoothing, and how many points of it are drawn.
-import { bytes, byteTicks, duration, exact, percent, short } from "../axis";
+import { bytes, duration, exact, percent, short } from "../axis";
 import type { Run } from "../state";
 import { measured, metricText, metricTick } from "./metric";
 
@@ -16,7 +16,7 @@ export interface Series {
   byMetric?: boolean; // only runs that have the metric have it in common
   text: (metric: string, v: number | null) => string;
   tick: (metric: string, v: number) => string;
-  ticks?: (lo: number, hi: number, wanted: number) => number[];
+  bytes?: number; // as of an axis
 }
 
 const plain = {
@@ -56,7 +56,7 @@ export const allSeries: readonly Series[] = [
   { key: "seconds", label: () => "seconds an epoch", of: "epochs",
     values: (r) => r.epochs.seconds, text: (_, v) => duration(v), tick: plain.tick },
   { key: "peak", label: () => "peak memory", of: "epochs", values: (r) => r.epochs.peakBytes,
-    text: (_, v) => bytes(v), tick: (_, v) => bytes(v), ticks: byteTicks },
+    text: (_, v) => bytes(v), tick: (_, v) => bytes(v), bytes: 1 },
 ];
 
 // Steps as epochs, by how many steps the run's epochs had; null: not known yet.

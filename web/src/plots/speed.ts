@@ -1,5 +1,5 @@
 // Where the time of a step goes, and what narrow tensors buy, from `ulp bench step --json`.
-import { bits, byteTicks, duration, extent, axes, padded, plotBox, scale } from "../axis";
+import { bits, duration, extent, axes, padded, plotBox, scale } from "../axis";
 import type { Axis } from "../axis";
 import type { Hit, Plot, Scene, Theme } from "../scene";
 import type { Doc, Store } from "../state";
@@ -11,6 +11,7 @@ type Bench = Doc["benches"][number];
 
 const mostKernels = 8;
 const rest = "all others";
+const outside = "outside kernels";
 
 // The program's label begins with the network and the policy.
 const label = (b: Bench): string => `${b.label}, batch ${b.batch}, ${b.device}`;
@@ -21,8 +22,8 @@ const none = "The report has no benchmark of a step. `ulp bench step --json` wri
 export class Speed extends Bars {
   readonly id = "speed";
   readonly title = "Time of a step by kernel";
-  readonly about = "Each bar is a benchmark of one training step; its parts are the kernels that " +
-    "take most of the time in all of them.";
+  readonly about = "Each bar is a benchmark of one training step, as long as the step takes; its " +
+    "parts are the kernels that take most of the time in all of them, and what is left outside.";
 
   constructor(private readonly store: Store) {
     super();
@@ -41,7 +42,8 @@ export class Speed extends Bars {
   }
 
   protected parts(): { name: string; colour: number }[] {
-    return [...this.largest().map((name, i) => ({ name, colour: i })), { name: rest, colour: -1 }];
+    return [...this.largest().map((name, i) => ({ name, colour: i })), { name: rest, colour: -1 },
+      { name: outside, colour: -2 }];
   }
 
   protected axis(): Omit<Axis, "scale"> {
@@ -58,14 +60,23 @@ export class Speed extends Bars {
         const sum = sums.get(name) ?? { seconds: 0, calls: 0 };
         sums.set(name, { seconds: sum.seconds + k.seconds, calls: sum.calls + k.calls });
       }
+      const parts = [...names, rest].filter((n) => sums.has(n)).map((name) => {
+        const { seconds, calls } = sums.get(name)!;
+        return { name, value: seconds, lines: [name, `${duration(seconds)} in ${calls} calls`] };
+      });
+      // The step is measured by the clock, and each kernel by itself. Kernels that run at once may
+      // take longer together than the step does.
+      const within = parts.reduce((sum, p) => sum + p.value, 0);
+      const left = b.seconds - within;
+      if (left > 0) {
+        parts.push({ name: outside, value: left, lines: [outside,
+          `${duration(left)}: waiting, memory, and what is between kernels`] });
+      }
       return {
         key: `${i} ${b.id}`,
-        label: `${label(b)}: ${duration(b.seconds)}`,
+        label: `${label(b)}: ${duration(b.seconds)}, ${duration(within)} in kernels`,
         strong: true,
-        parts: [...names, rest].filter((n) => sums.has(n)).map((name) => {
-          const { seconds, calls } = sums.get(name)!;
-          return { name, value: seconds, lines: [name, `${duration(seconds)} in ${calls} calls`] };
-        }),
+        parts,
       };
     });
   }
@@ -117,9 +128,7 @@ export class SpeedAggregate implements Plot {
 
   draw(scene: Scene, theme: Theme): void {
     const { box, x, y } = this.layout(scene.width, scene.height);
-    const ofBits = (lo: number, hi: number, n: number): number[] =>
-      byteTicks(lo / 8, hi / 8, n).map((t) => t * 8);
-    axes(scene, theme, box, { scale: x, label: "aggregate", format: bits, ticks: ofBits },
+    axes(scene, theme, box, { scale: x, label: "aggregate", bytes: 8 },
          { scale: y, label: "time of a step", format: duration });
     const models = [...new Set(this.benches().map((b) => b.model))];
     const taken: { x: number; y: number; w: number }[] = [];

@@ -1,5 +1,5 @@
 // Memory against quality, and how much of the low share was left at the end of training.
-import { bits, bytes, byteTicks, exact, percent, short, ticks } from "../axis";
+import { bits, bytes, exact, percent, short, ticks } from "../axis";
 import { checkbox, select } from "../controls";
 import type { Run, Store } from "../state";
 import { GroupScatter, type Measure } from "./group_scatter";
@@ -7,14 +7,9 @@ import {
   hasMetric, inBestEpoch, inBestEpochFp32, judging, measured, metrics, metricText, metricTick,
 } from "./metric";
 
-const inBytes = { text: bytes, tick: (v: number): string => bytes(v), ticks: byteTicks };
+const inBytes = { text: bytes, tick: (v: number): string => bytes(v), bytes: 1 };
 // Counted in bits, read in bytes: a tick at a round number of MiB.
-const inBits = {
-  text: bits,
-  tick: (v: number): string => bits(v),
-  ticks: (lo: number, hi: number, wanted: number): number[] =>
-    byteTicks(lo / 8, hi / 8, wanted).map((t) => t * 8),
-};
+const inBits = { text: bits, tick: (v: number): string => bits(v), bytes: 8 };
 const asShare = {
   text: (v: number | null): string => percent(v),
   tick: (v: number): string => percent(v),
