@@ -13,7 +13,7 @@
 namespace ulp {
 
 // What random words are for. Each stream has words of its own.
-enum class DataStream : uint32_t { shuffle = 1, augment, subset, prototype, noise };
+enum class DataStream : uint32_t { shuffle = 1, augment, subset, prototype, noise, negatives };
 
 // Four random words. The key differs from the one that stochastic rounding makes of the same seed, so that
 // no word serves twice.

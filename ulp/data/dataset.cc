@@ -171,7 +171,7 @@ void check_part(const ImageSet& set, std::string_view part, const Examples& exam
   }
 }
 
-std::string& data_root() {
+std::string& root_folder() {
   static std::string folder;
   return folder;
 }
@@ -203,7 +203,8 @@ const DatasetInfo& find_dataset(std::string_view name) {
   fail("data", "unknown data set '{}'; {}known: {}", name, nearest_hint(name, known), fmt::join(known, ", "));
 }
 
-void set_data_root(std::string folder) { data_root() = std::move(folder); }
+void set_data_root(std::string folder) { root_folder() = std::move(folder); }
+const std::string& data_root() { return root_folder(); }
 
 DatasetPlace locate(const DatasetInfo& info, const std::string& data_dir) {
   if (info.marker.empty()) return {"", {}, {}};

@@ -68,6 +68,7 @@ const DatasetInfo& find_dataset(std::string_view name);
 
 // The folder that holds a user's data sets; "": none. Set it before anything looks for one.
 void set_data_root(std::string folder);
+const std::string& data_root();
 
 // Where a set is. With a data folder it is looked for there alone: in the set's own sub-folders, then in the
 // folder itself. Without one, in those sub-folders of the data root (the program sets it from

@@ -15,16 +15,10 @@ class Words {
  public:
   Words(uint64_t seed, DataStream stream, uint32_t epoch) : seed_(seed), stream_(stream), epoch_(epoch) {}
 
-  // A number below n, each equally likely. The high word of random * n is that number; the low word tells the
-  // 2^32 mod n products too many, which are drawn again (Lemire, "Fast random integer generation in an
-  // interval").
   uint32_t below(uint32_t n) {
-    uint64_t product = uint64_t{word()} * n;
-    if (static_cast<uint32_t>(product) < n) {
-      const uint32_t surplus = (0u - n) % n;
-      while (static_cast<uint32_t>(product) < surplus) product = uint64_t{word()} * n;
+    for (;;) {
+      if (const std::optional<uint32_t> number = fair_number(word(), n)) return *number;
     }
-    return static_cast<uint32_t>(product >> 32);
   }
 
  private:
@@ -51,6 +45,15 @@ void settle(std::span<uint32_t> items, size_t settled, Words words) {
 }
 
 }  // namespace
+
+// The high word of random * n is that number; the low word tells the 2^32 mod n products too many (Lemire,
+// "Fast random integer generation in an interval").
+std::optional<uint32_t> fair_number(uint32_t word, uint32_t n) {
+  const uint64_t product = uint64_t{word} * n;
+  const auto low = static_cast<uint32_t>(product);
+  if (low < n && low < (0u - n) % n) return std::nullopt;
+  return static_cast<uint32_t>(product >> 32);
+}
 
 void shuffle(std::span<uint32_t> items, uint64_t seed, uint32_t epoch) {
   settle(items, items.size(), Words(seed, DataStream::shuffle, epoch));

@@ -4,10 +4,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 namespace ulp {
+
+// A number below n from a random word, each equally likely; none if the word is one of those that
+// are too many.
+std::optional<uint32_t> fair_number(uint32_t word, uint32_t n);
 
 // Shuffles the items: every order equally likely, a different one for each (seed, epoch).
 void shuffle(std::span<uint32_t> items, uint64_t seed, uint32_t epoch);

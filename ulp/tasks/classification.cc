@@ -16,14 +16,6 @@ namespace {
 constexpr Metric kAccuracy{"acc", true, true};
 constexpr std::string_view kSums = "accuracy.sums";
 
-// Numbers of examples in the batches of an epoch: full ones and, if it differs, the last.
-std::vector<BatchShape> shapes_of(size_t examples, int64_t batch) {
-  const auto count = static_cast<int64_t>(examples);
-  std::vector<BatchShape> shapes{{std::min(batch, count)}};
-  if (count > batch && count % batch != 0) shapes.push_back({count % batch});
-  return shapes;
-}
-
 std::span<const uint8_t> bytes_of(std::span<const int32_t> values) {
   return {reinterpret_cast<const uint8_t*>(values.data()), values.size_bytes()};
 }

@@ -7,8 +7,8 @@
 
 namespace ulp {
 
-extern const TaskInfo classification_task, characters_task;
+extern const TaskInfo classification_task, characters_task, ranking_task;
 
-inline auto all_tasks() { return std::array{classification_task, characters_task}; }
+inline auto all_tasks() { return std::array{classification_task, characters_task, ranking_task}; }
 
 }  // namespace ulp

@@ -75,6 +75,13 @@ Facts LearningTask::facts() const {
   return {{"input", of.input}, {"classes", std::to_string(of.classes)}};
 }
 
+std::vector<BatchShape> shapes_of(size_t examples, int64_t batch) {
+  const auto count = static_cast<int64_t>(examples);
+  std::vector<BatchShape> shapes{{std::min(batch, count)}};
+  if (count > batch && count % batch != 0) shapes.push_back({count % batch});
+  return shapes;
+}
+
 void plan_task(Engine& engine, const LearningTask& task) {
   for (const BatchShape& shape : task.training_shapes()) engine.plan_training(shape);
   for (const BatchShape& shape : task.evaluation_shapes())

@@ -24,7 +24,8 @@ namespace ulp {
 struct Metric {
   std::string_view name;
   bool higher_is_better = true;
-  bool share = false;  // of examples, shown as percent
+  bool share = false;       // of examples, shown as percent
+  bool in_training = true;  // the outputs of training steps tell it too
 
   // Any number is better than NaN.
   bool better(double a, double b) const {
@@ -179,6 +180,9 @@ std::unique_ptr<LearningTask> make_task(const TaskOptions& options);
 std::unique_ptr<LearningTask> outline_task(const TaskOptions& options);
 std::unique_ptr<LearningTask> sketch_task(const TaskOptions& options, const NetworkId& id,
                                           const DataSize& size = {});
+
+// The shapes of an epoch's batches: full ones and, if it differs, the last.
+std::vector<BatchShape> shapes_of(size_t examples, int64_t batch);
 
 // Plans for every shape of the task.
 void plan_task(Engine& engine, const LearningTask& task);

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -92,6 +94,75 @@ TEST(Meter, GoesOnFromWhatItSaved) {
 // The outputs of a batch, as a task's meter sees them.
 Outputs outputs_of(const std::string& name, std::vector<float> values, int64_t first, int64_t count) {
   return {{{name, [values = std::move(values)] { return values; }}}, first, count};
+}
+
+// Places by counting, over scores with ties, in any cut.
+TEST(Meter, PlacesOfTheLeftOutItem) {
+  TaskOptions options;
+  options.task = "ranking";
+  options.model = "ncf";
+  options.batch = 8;
+  const std::unique_ptr<LearningTask> task =
+      sketch_task(options, {.input = "4x30"}, {.train = 20, .test = 44});
+  constexpr size_t kEach = 11;  // of a user
+  std::mt19937 random(3);
+  std::vector<float> scores;
+  std::vector<int32_t> items;
+  double hits = 0, gain = 0, ties = 0;
+  constexpr size_t kRanked = 40;
+  for (size_t user = 0; user < kRanked; ++user) {
+    std::vector<float> mine;
+    for (size_t i = 0; i < kEach; ++i) {
+      mine.push_back(static_cast<float>(random() % 9));
+      items.push_back(static_cast<int32_t>(i));
+    }
+    if (user % 8 == 1) std::fill(mine.begin(), mine.end(), 1.0f);          // a network that tells nothing
+    if (user % 8 == 2) mine[0] = std::numeric_limits<float>::quiet_NaN();  // or nothing at all
+    if (user % 8 == 3) mine[4] = std::numeric_limits<float>::quiet_NaN();
+    // Over all orders of the ties; the left-out item never stands behind itself.
+    const bool twice = user % 8 == 4;
+    if (twice) items[items.size() - 2] = 0;
+    size_t first = 1, tied = 0;
+    for (size_t i = 1; i < kEach; ++i) {
+      if (twice && i == kEach - 2) continue;
+      tied += mine[i] == mine[0] ? 1 : 0;
+      first += mine[i] == mine[0] || mine[i] < mine[0] ? 0 : 1;
+    }
+    for (size_t place = first; place <= first + tied; ++place) {
+      const auto orders = static_cast<double>(tied + 1);
+      hits += place <= 10 ? 1 / orders : 0;
+      gain += place <= 10 ? 1 / std::log2(static_cast<double>(place) + 1) / orders : 0;
+    }
+    ties += static_cast<double>(tied);
+    scores.insert(scores.end(), mine.begin(), mine.end());
+  }
+  ASSERT_GT(hits, 0);
+  ASSERT_LT(hits, kRanked);
+  const FeedBatch batch{{static_cast<int64_t>(scores.size())}, {feed_of("items", items)}};
+  for (int trial = 0; trial < 20; ++trial) {
+    const std::unique_ptr<Meter> meter = task->meter();
+    for (size_t at = 0; at < scores.size();) {
+      const size_t count = std::min<size_t>(scores.size() - at, 1 + random() % 40);
+      const auto from = scores.begin() + static_cast<ptrdiff_t>(at);
+      meter->add(Outputs({{"score.out",
+                           [=] { return std::vector<float>(from, from + static_cast<ptrdiff_t>(count)); }}},
+                         static_cast<int64_t>(at), static_cast<int64_t>(count)),
+                 batch);
+      at += count;
+    }
+    EXPECT_NEAR(meter->values().at(0), hits / kRanked, 1e-12);
+    EXPECT_EQ(meter->values().at(2), ties / kRanked);
+    EXPECT_NEAR(meter->values().at(1), gain / kRanked, 1e-12);
+    const std::unique_ptr<Meter> again = task->meter();
+    again->restore(meter->save());
+    EXPECT_EQ(again->values(), meter->values());
+    again->merge(*meter);
+    EXPECT_NEAR(again->values().at(0), meter->values().at(0), 1e-12);
+  }
+  // Steps of training have no scores.
+  const std::unique_ptr<Meter> none = task->meter();
+  none->add(Outputs({}, 0, 8), {});
+  EXPECT_TRUE(std::isnan(none->values().at(0)));
 }
 
 // Those of the tasks that there are.

@@ -1,0 +1,241 @@
+#include "ulp/data/ratings.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <limits>
+#include <optional>
+
+#include "ulp/base/augment.h"
+#include "ulp/base/error.h"
+#include "ulp/base/text.h"
+#include "ulp/data/readers.h"
+#include "ulp/data/shuffle.h"
+
+namespace ulp {
+namespace {
+
+constexpr std::array<std::string_view, 2> kPublished = {"ml-1m", "pinterest-20"};
+constexpr std::string_view kTrain = ".train.rating", kTest = ".test.rating", kNegative = ".test.negative";
+// A table has a row for each: a number beyond it is a mistake in the file.
+constexpr int32_t kMostIds = 1 << 28;
+constexpr size_t kLeastNegatives = 10;  // with fewer every item is among the first ten
+
+std::string read_text(const std::string& path) {
+  FileReader reader("data", path);
+  std::vector<uint8_t> chunk(1 << 20);
+  std::string text;
+  while (const size_t got = reader.read(chunk))
+    text.append(chunk.begin(), chunk.begin() + static_cast<ptrdiff_t>(got));
+  if (text.empty()) fail("data", "{} is empty: it needs a line for each rating", path);
+  return text;
+}
+
+uint32_t digest_of(std::string_view text, uint32_t digest) {
+  for (const char c : text) digest = (digest ^ static_cast<uint8_t>(c)) * 16777619u;
+  return digest;
+}
+
+// The lines of a file, one after the other, cut at tabs.
+class Lines {
+ public:
+  Lines(const std::string& path, std::string_view text) : path_(path), rest_(text) {}
+
+  bool next() {
+    if (rest_.empty()) return false;
+    ++number_;
+    const size_t end = std::min(rest_.find('\n'), rest_.size());
+    std::string_view line = rest_.substr(0, end);
+    rest_.remove_prefix(std::min(end + 1, rest_.size()));
+    if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+    fields_.clear();
+    for (;;) {
+      const size_t tab = std::min(line.find('\t'), line.size());
+      fields_.push_back(line.substr(0, tab));
+      if (tab == line.size()) return true;
+      line.remove_prefix(tab + 1);
+    }
+  }
+
+  size_t number() const { return number_; }
+  std::span<const std::string_view> fields() const { return fields_; }
+
+  template <typename... Args>
+  [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
+    fail("data", "{}, line {}: {}", path_, number_, fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  int32_t id(std::string_view text, std::string_view what) const {
+    int32_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || value < 0 || value >= kMostIds)
+      refuse("the {} must be a whole number from 0 to {}, got '{}'", what, kMostIds - 1, shown_text(text));
+    return value;
+  }
+
+ private:
+  const std::string& path_;
+  std::string_view rest_;
+  std::vector<std::string_view> fields_;
+  size_t number_ = 0;
+};
+
+struct Pairs {
+  std::vector<int32_t> users, items;
+};
+
+// Lines "user item rating time", of which the last two only must be there.
+Pairs read_pairs(const std::string& path, const std::string& text) {
+  Pairs pairs;
+  Lines lines(path, text);
+  while (lines.next()) {
+    const auto fields = lines.fields();
+    if (fields.size() != 4) {
+      lines.refuse("a rating has 4 columns with tabs between (user, item, rating, time), this has {}",
+                   fields.size());
+    }
+    pairs.users.push_back(lines.id(fields[0], "user"));
+    pairs.items.push_back(lines.id(fields[1], "item"));
+  }
+  return pairs;
+}
+
+// "(user,item)".
+void check_left_out(const Lines& lines, int32_t user, int32_t item) {
+  if (lines.fields()[0] != fmt::format("({},{})", user, item)) {
+    lines.refuse("it must begin with ({},{}), as line {} of the test ratings says, got '{}'", user, item,
+                 lines.number(), shown_text(lines.fields()[0]));
+  }
+}
+
+void read_negatives(const std::string& path, const std::string& text, const Pairs& test, RatingSet& set) {
+  Lines lines(path, text);
+  while (lines.next()) {
+    const size_t row = lines.number() - 1;
+    if (row >= test.users.size()) {
+      lines.refuse("there are {} test ratings, and each has one line here: this is one too many",
+                   test.users.size());
+    }
+    check_left_out(lines, test.users[row], test.items[row]);
+    const size_t count = lines.fields().size();
+    if (set.candidates == 0 && count <= kLeastNegatives)
+      lines.refuse("{} or more items are needed beside the one that was left out, got {}", kLeastNegatives,
+                   count - 1);
+    if (set.candidates == 0) set.candidates = count;
+    if (count != set.candidates)
+      lines.refuse("line 1 has {} items that were not met, this has {}", set.candidates - 1, count - 1);
+    set.test_items.push_back(test.items[row]);
+    for (const std::string_view field : lines.fields().subspan(1)) {
+      const int32_t item = lines.id(field, "item");
+      if (item >= set.items)
+        lines.refuse("there is no item {}: the ratings have items 0 to {}", item, set.items - 1);
+      set.test_items.push_back(item);
+    }
+  }
+  if (lines.number() != test.users.size()) {
+    fail("data", "{} has {} lines for {} test ratings: each needs one", path, lines.number(),
+         test.users.size());
+  }
+}
+
+// The files' common prefix.
+std::string find_prefix(std::string_view name, const std::string& data_dir) {
+  std::vector<std::string> places;
+  if (name.find('/') != name.npos) {
+    places = {std::string(name)};
+  } else if (!data_dir.empty()) {
+    places = {fmt::format("{}/{}", data_dir, name)};
+  } else if (const std::string& root = data_root(); !root.empty()) {
+    for (const std::string& folder :
+         {fmt::format("{}/movielens", root), fmt::format("{}/{}", root, name), root})
+      places.push_back(fmt::format("{}/{}", folder, name));
+  }
+  for (const std::string& place : places) {
+    for (const std::string_view packed : {"", ".gz"}) {
+      if (is_there("data", fmt::format("{}{}{}", place, kTrain, packed))) return place;
+    }
+  }
+  fail("data",
+       "there are no ratings {}: {}{}; they are {}{}, {}{} and {}{}, for ml-1m from "
+       "https://github.com/hexiangnan/neural_collaborative_filtering (Data)",
+       name, places.empty() ? "set ULP_DATA, or say --data-dir DIR" : "looked for ", fmt::join(places, ", "),
+       name, kTrain, name, kTest, name, kNegative);
+}
+
+std::string file_of(const std::string& prefix, std::string_view kind) {
+  const std::string plain = fmt::format("{}{}", prefix, kind);
+  return is_there("data", plain) ? plain : is_there("data", plain + ".gz") ? plain + ".gz" : plain;
+}
+
+}  // namespace
+
+bool RatingSet::has_met(int32_t user, int32_t item) const {
+  const auto begin = met.begin() + first[static_cast<size_t>(user)];
+  return std::binary_search(begin, met.begin() + first[static_cast<size_t>(user) + 1], item);
+}
+
+void RatingSet::set_pairs(std::span<const int32_t> users_of_pairs, std::span<const int32_t> items_of_pairs) {
+  if (users_of_pairs.size() > std::numeric_limits<uint32_t>::max())
+    fail("data", "{} ratings are too many: at most 2^32 - 1", users_of_pairs.size());
+  first.assign(static_cast<size_t>(users) + 1, 0);
+  for (const int32_t user : users_of_pairs) ++first[static_cast<size_t>(user) + 1];
+  for (size_t user = 0; user < static_cast<size_t>(users); ++user) first[user + 1] += first[user];
+  met.resize(users_of_pairs.size());
+  user_of.resize(met.size());
+  std::vector<uint32_t> at(first.begin(), first.end() - 1);
+  for (size_t i = 0; i < users_of_pairs.size(); ++i)
+    met[at[static_cast<size_t>(users_of_pairs[i])]++] = items_of_pairs[i];
+  for (int32_t user = 0; user < users; ++user) {
+    const auto begin = met.begin() + first[static_cast<size_t>(user)];
+    const auto end = met.begin() + first[static_cast<size_t>(user) + 1];
+    std::sort(begin, end);
+    std::fill(user_of.begin() + (begin - met.begin()), user_of.begin() + (end - met.begin()), user);
+    int32_t different = begin == end ? 0 : 1;
+    for (auto i = begin; i != end && i + 1 != end; ++i) different += *i != *(i + 1) ? 1 : 0;
+    if (different == items)
+      fail("data", "user {} of {} has met all {} items: none is left to tell apart from them", user, name,
+           items);
+  }
+}
+
+int32_t draw_unmet(const RatingSet& set, int32_t user, uint64_t seed, uint32_t epoch, uint64_t index) {
+  for (uint64_t again = 0;; ++again) {
+    const PhiloxWords words = data_words(seed, DataStream::negatives, epoch, index | again << 40);
+    for (const uint32_t word : words.word) {
+      const std::optional<uint32_t> item = fair_number(word, static_cast<uint32_t>(set.items));
+      if (item && !set.has_met(user, static_cast<int32_t>(*item))) return static_cast<int32_t>(*item);
+    }
+  }
+}
+
+bool names_ratings(std::string_view name) {
+  return name.find('/') != name.npos ||
+         std::find(kPublished.begin(), kPublished.end(), name) != kPublished.end();
+}
+
+RatingSet load_ratings(std::string_view name, const std::string& data_dir) {
+  const std::string prefix = find_prefix(name, data_dir);
+  RatingSet set;
+  set.name = name;
+  set.digest = 2166136261u;
+  const auto read = [&](const std::string& path) {
+    std::string text = read_text(path);
+    set.digest = digest_of(text, set.digest);
+    return text;
+  };
+  const std::string train_path = file_of(prefix, kTrain), test_path = file_of(prefix, kTest);
+  const Pairs train = read_pairs(train_path, read(train_path)), test = read_pairs(test_path, read(test_path));
+  for (const Pairs* pairs : {&train, &test}) {
+    set.users = std::max(set.users, *std::max_element(pairs->users.begin(), pairs->users.end()) + 1);
+    set.items = std::max(set.items, *std::max_element(pairs->items.begin(), pairs->items.end()) + 1);
+  }
+  set.set_pairs(train.users, train.items);
+  set.test_users = test.users;
+  const std::string negative_path = file_of(prefix, kNegative);
+  read_negatives(negative_path, read(negative_path), test, set);
+  return set;
+}
+
+}  // namespace ulp
