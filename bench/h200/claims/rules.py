@@ -2,8 +2,9 @@
 
 import math
 
-MARGIN = {'cifar10': 0.5, 'cifar100': 1.0}
+MARGIN = {'cifar10': 0.5, 'cifar100': 1.0, 'ml-1m': 0.5}
 NARROW_MARGIN = 0.3  # claims 6 and 9
+LEAST_NCF = 65.0      # HR@10 of fp32 below which claim 13 decides nothing
 FAR_BELOW = 20.0     # points below fp32's mean at which a run counts as diverged
 MOST_SEEDS = 4
 WIDTH = 1.7          # of the interval around a difference, in its standard errors

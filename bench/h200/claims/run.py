@@ -219,7 +219,8 @@ class Runner:
             return None
         command = [os.path.join(self.args.bin, 'ulp'), 'plan', '--json', '--classes',
                    '100' if get('data') == 'cifar100' else '10']
-        for key in 'model', 'width', 'batch', 'policy', 'candidates', 'hi', 'lo', 'lo_grad', 'weight_grad', 'formats':
+        for key in ('task', 'model', 'width', 'batch', 'policy', 'candidates', 'hi', 'lo', 'lo_grad', 'weight_grad',
+                    'formats'):
             if key in job.options:
                 command += ['--' + key.replace('_', '-'), text_of(get(key))]
         command += ['--keep-first-last'] if get('keep_first_last') else []

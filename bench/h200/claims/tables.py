@@ -70,7 +70,10 @@ class Run:
         self.done = next((line for line in lines if line['event'] == 'done'), None)
         if self.done is None or len(epochs) != self.config['epochs']:
             raise Bad(f'{archive}: {entry["name"]} is not a whole run')
-        accuracies = [100 * float(line['test_acc']) for line in epochs]
+        metric = epochs[0].get('metric', 'acc')
+        accuracies = [100 * float(line[f'test_{metric}']) for line in epochs]
+        self.in_fp32 = max(100 * float(line.get(f'test_{metric}_fp32', line[f'test_{metric}'])) for line in epochs)
+        self.last_ties = epochs[-1].get('test_ties')
         self.best, self.last = max(accuracies), accuracies[-1]
         self.finite = all(math.isfinite(float(line[key])) for line in epochs for key in ('train_loss', 'test_loss'))
         self.low_mean = 100 * mean([line['low_ratio'] for line in epochs])
@@ -93,7 +96,9 @@ class Run:
         return self.config['data'] + (' fifths' if self.config['data_dir'] else '')
 
     def is_fp32(self):
-        return self.config['policy'] == 'fp32' and self.config['update'] == 'default' and self.config['tf32'] is True
+        exact = self.config.get('device') == 'cpu'  # which has no other fp32
+        return (self.config['policy'] == 'fp32' and self.config['update'] == 'default'
+                and (exact or self.config['tf32'] is True))
 
 
 class Logs:
@@ -491,6 +496,45 @@ def claim8(logs):
             HOLDS if weights >= 10 and passes <= 1.1 else FAILS)
 
 
+class Ncf:
+    """Claim 13."""
+    ROWS = [('fp32', 'fp32', '0.666', None), ('bf16', 'products:bf16', '0.653', None), ('fp8', 'fp8', '0.633', WORSE),
+            ('s2fp8', 's2fp8', '0.663', NO_WORSE)]
+
+    def __init__(self, logs):
+        self.logs = logs
+
+    def cell(self, policy):
+        return self.logs.cell(model='ncf', data='ml-1m', epochs=20, batch=1024, policy=policy)
+
+    def compare(self, policy):
+        return rules.compare(best(self.cell(policy)), best(self.cell('fp32')), self.logs.s.get('ml-1m'),
+                             rules.MARGIN['ml-1m'], planned=3)
+
+    def claim(self):
+        found = [(name, *self.compare(policy), wanted) for name, policy, _, wanted in self.ROWS if wanted]
+        verdict = rules.all_of([item[1] for item in found], [item[4] for item in found])
+        if verdict == NO_RUN:
+            return NO_RUN, NO_RUN
+        fp32 = best(self.cell('fp32'))
+        ours = '; '.join(f'{name}: {what}' + (f' ({d:+.2f})' if d is not None else '') for name, what, d, _, _ in found)
+        if fp32 and mean(fp32) < rules.LEAST_NCF:
+            return f'fp32 reaches only {mean(fp32):.2f}%', UNDECIDED
+        return ours, verdict
+
+    def table(self):
+        rows = []
+        for name, policy, paper, wanted in self.ROWS:
+            runs = self.cell(policy)
+            verdict, d, h = self.compare(policy) if name != 'fp32' else ('', None, None)
+            rows.append([name, f'`{policy}`', paper, show(runs),
+                         f'{mean([run.in_fp32 for run in runs]):.2f}' if runs else '',
+                         f'{mean([run.last_ties for run in runs]):.2f}' if runs else '',
+                         signed(d) + (f' ± {h:.2f}' if h is not None else ''), '' if verdict == NO_RUN else verdict])
+        return table(['formats', 'policy', 'paper: HR@10', 'ours, %', 'the same weights in fp32, %',
+                      'ties at the end', '- fp32', 'no worse?'], rows)
+
+
 ASSIGN = 'ulp sweep experiments/claims/claims-1-3-assign.toml'
 # Number, what the paper says and where, command, which logs: the runs' file or the lab's name.
 CLAIMS = [
@@ -524,6 +568,8 @@ CLAIMS = [
      'ulp sweep experiments/claims/claim-9-bf16.toml', 'claim-9-bf16.toml'),
     ('10, first half', 'MPT, section 4.1: convolutional networks in fp16 match fp32 without loss scaling',
      'ulp sweep experiments/claims/claim-10-mpt.toml', 'claim-10-mpt.toml'),
+    ('13', 'S2FP8, Tables 4 and A2: NCF on MovieLens-1M, HR@10: fp32 0.666, bf16 0.653, fp8 0.633, s2fp8 0.663',
+     'ulp sweep experiments/claims/claim-13-ncf.toml', 'claim-13-ncf.toml'),
 ]
 
 
@@ -538,6 +584,12 @@ def hours(seconds):
             else f'{seconds:.0f} s')
 
 
+def gpu_seconds(logs):
+    """Archives of which every run was on a CPU are left out."""
+    return sum(manifest['busy_s'] for _, manifest in logs.archives
+               if any(entry.get('options', {}).get('device') != 'cpu' for entry in manifest['runs']))
+
+
 def effort(logs):
     """What was run, and what it took."""
     rows = []
@@ -547,7 +599,7 @@ def effort(logs):
             of_file.setdefault(entry['file'], []).append(entry['seconds'])
     for file, seconds in sorted(of_file.items()):
         rows.append([f'`{file}`', len(seconds), hours(sum(seconds)), hours(max(seconds))])
-    busy = sum(manifest['busy_s'] for _, manifest in logs.archives)
+    busy = gpu_seconds(logs)
     rows.append(['all', sum(len(seconds) for seconds in of_file.values()), hours(sum(map(sum, of_file.values()))), ''])
     spread = ', '.join(f'{pool} {s:.3f}' for pool, s in sorted(logs.s.items()) if s is not None) or NO_RUN
     commits = ', '.join(sorted({manifest['commit'][:12] for _, manifest in logs.archives})) or 'none'
@@ -559,9 +611,10 @@ def effort(logs):
 
 def tables(logs):
     assign, orders, split, bf16, mpt = Assign(logs), Orders(logs), Split(logs), Bf16(logs), Mpt(logs)
+    ncf = Ncf(logs)
     found = [assign.claim1(), assign.claim2(), assign.claim3(), orders.claim(), claim5(logs), *split.claims(),
              claim8(logs), bf16.claim(),
-             mpt.claim()]
+             mpt.claim(), ncf.claim()]
     rows = [[number, paper, ours, f'`{command}`', sources(logs, file),
              f'**{verdict}**' if verdict in (HOLDS, FAILS) else verdict]
             for (number, paper, command, file), (ours, verdict) in zip(CLAIMS, found, strict=True)]
@@ -569,6 +622,7 @@ def tables(logs):
             'settings': assign.settings(), 'promotion': assign.promotion(), 'fifths': assign.fifths(),
             'long': assign.long(),
             'orders': orders.table(), 'split': split.table(), 'bf16': bf16.table(), 'mpt': mpt.table(),
+            'ncf': ncf.table(),
             'effort': effort(logs)}
 
 
@@ -619,7 +673,7 @@ def main():
     except Bad as error:
         print(f'tables.py: {error}', file=sys.stderr)
         return 1
-    busy = sum(manifest['busy_s'] for _, manifest in logs.archives)
+    busy = gpu_seconds(logs)
     print(f'{len(logs.runs)} runs in {len(logs.archives)} archives; {busy:.0f} GPU-seconds, {busy / 86400:.4f} '
           f'GPU-days '
           f'(the Assign paper: {PAPER_GPU_DAYS:,})')
