@@ -65,8 +65,8 @@ TensorId layer_norm(Builder& b, const std::string& name, TensorId x, double epsi
 
 // ---- elementwise ----
 
-// One by its name: "relu", "leaky_relu" (its attribute is the slope), "tanh", "sigmoid", "silu". An
-// unknown name throws an Error that lists them.
+// Applies the activation that is called `op`; each has a function of its name below. `attribute` is
+// the slope of a leaky_relu. An unknown name throws an Error that lists all names.
 TensorId activation(Builder& b, std::string_view op, const std::string& name, TensorId x,
                     double attribute = 0);
 inline TensorId relu(Builder& b, const std::string& name, TensorId x) {

@@ -80,10 +80,10 @@ class RunContext {
   T* as(TensorId id) const {
     return reinterpret_cast<T*>(bytes(id));
   }
-  // Adds to what writing the tensor has reported this step. From any thread.
+  // Adds range events to those that the tensor has in this step. Any thread may call it.
   void report(TensorId id, const EncodeStats& stats) const;
 
-  // The same for what became of a weight's updates.
+  // Adds how many updates of a weight there were and how many were cancelled to this step's counts.
   void report(TensorId id, const UpdateCounts& counts) const;
 
   EncodeStats* stats = nullptr;     // by tensor
@@ -164,7 +164,8 @@ inline Device& device_of(const Backend& backend) {
   return backend.device == nullptr ? host_device() : *backend.device;
 }
 
-// What "" stands for below, in the whole process; "": the best kernels.
+// Sets the choice that a KernelChoice of "" means in this process. "" means the best kernels, as at
+// the start.
 void set_default_kernels(std::string text);
 
 // Which kernel a user wants for which operator: "conv2d=reference,relu=fused", "*=reference", ""

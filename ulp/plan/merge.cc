@@ -23,8 +23,8 @@ std::vector<Buffer> Plan::with_workspaces(const std::vector<Buffer>& tensors) co
 // overlap. `lives` are afterwards those with merged pairs.
 std::optional<size_t> Plan::merge_steps(const PlanOptions& options, Lives& lives) {
   if (!options.merge || backend_.make_merged == nullptr) return {};
-  const std::vector<Buffer> apart = with_workspaces(lives.buffers);
-  const size_t peak = most_alive(apart);
+  const std::vector<Buffer> unmerged = with_workspaces(lives.buffers);
+  const size_t peak = most_alive(unmerged);
 
   struct Pair {
     size_t first, bytes;
@@ -36,7 +36,7 @@ std::optional<size_t> Plan::merge_steps(const PlanOptions& options, Lives& lives
     // A range is complete when all of the first is done.
     if (may_report_for(i, i + 1)) continue;
     size_t bytes = 0;
-    for (const Buffer& buffer : apart) {
+    for (const Buffer& buffer : unmerged) {
       if (buffer.first <= static_cast<int>(i) + 1 && buffer.last >= static_cast<int>(i))
         bytes += buffer.bytes;
     }
@@ -48,7 +48,7 @@ std::optional<size_t> Plan::merge_steps(const PlanOptions& options, Lives& lives
     ++i;
   }
   if (pairs.empty()) return {};
-  std::vector<Buffer> placed = apart;
+  std::vector<Buffer> placed = unmerged;
   const size_t least = ulp::lay_out(placed), most = options.tight ? least : least + least / kPeakSlack / 2;
   // Gaps may cost more than was counted. Then pairs are dropped, those closest to the peak first.
   std::stable_sort(pairs.begin(), pairs.end(),

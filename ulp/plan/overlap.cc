@@ -24,10 +24,10 @@ bool goes_on(Phase from, Phase to) { return to == from || (from == Phase::forwar
 
 // Adds workspaces and prepared data to the tensors' buffers and lays everything out; returns the
 // arena's bytes. Steps overlap and prepare together if that takes hardly more than the peak without
-// it; gaps may still waste counted room. `apart`: that peak, if some steps are merged and it
-// differs.
-size_t Plan::lay_out_steps(const PlanOptions& options, const Lives& lives, std::optional<size_t> apart,
-                           std::vector<Buffer>& buffers) {
+// it; gaps may still waste counted room. `unmerged_peak` is the peak of a plan without merged steps;
+// it has a value if some steps are merged.
+size_t Plan::lay_out_steps(const PlanOptions& options, const Lives& lives,
+                           std::optional<size_t> unmerged_peak, std::vector<Buffer>& buffers) {
   const std::vector<Buffer> tensors = buffers;
   const auto attempt = [&](bool overlap, bool together, bool early) {
     buffers = tensors;
@@ -46,7 +46,7 @@ size_t Plan::lay_out_steps(const PlanOptions& options, const Lives& lives, std::
                         any([](const PlanStep& step) { return step.task->prepared() > 0; });
   const bool overlap = options.overlap && any([](const PlanStep& step) { return step.kernel->side_stream; });
   if (!together && !overlap) return attempt(false, false, false);
-  const size_t least = apart ? *apart : attempt(false, false, false),
+  const size_t least = unmerged_peak ? *unmerged_peak : attempt(false, false, false),
                most = options.tight ? least : least + least / kPeakSlack;
   for (const bool also : {true, false}) {
     if (also && !overlap) continue;
@@ -93,7 +93,8 @@ void Plan::overlap_steps(std::span<const TensorPlace> life, std::span<const int>
     return false;
   };
 
-  // Of merged steps both halves.
+  // Whether step a or b may report range events that the other reads. A merged pair counts as one
+  // step: both of its halves are checked.
   const auto range_meets = [&](size_t a, size_t b) {
     for (size_t i = a; i == a || (i < steps_.size() && steps_[i].merged); ++i) {
       for (size_t j = b; j == b || (j < steps_.size() && steps_[j].merged); ++j) {

@@ -344,10 +344,10 @@ void Plan::lay_out(const PlanOptions& options) {
     (sum ? bytes_.gradients : tensor.kind == Kind::optimizer ? bytes_.optimizer : bytes_.weights) += bytes;
   }
   Lives lives = find_lives(options);
-  const std::optional<size_t> apart = merge_steps(options, lives);
+  const std::optional<size_t> unmerged_peak = merge_steps(options, lives);
   auto& [life, buffer_of, buffers] = lives;
   const size_t tensors = buffers.size();
-  step_bytes_ = lay_out_steps(options, lives, apart, buffers);
+  step_bytes_ = lay_out_steps(options, lives, unmerged_peak, buffers);
   step_bytes_bound_ = most_alive(buffers, &peak_step_);
   for (int when = 0; when < end; ++when) {
     steps_[static_cast<size_t>(when)].workspace = buffers[tensors + static_cast<size_t>(when)].offset;

@@ -103,7 +103,7 @@ class Plan {
   // Overlap and merging may grow the peak by 1 / kPeakSlack.
   static constexpr size_t kPeakSlack = 50;
 
-  // Of tensors in the step arena.
+  // The live ranges and buffers of tensors in the step arena.
   struct Lives {
     std::vector<TensorPlace> life;  // by owner of the bytes: first and last step
     std::vector<int> buffer_of;     // negative: none
@@ -116,7 +116,7 @@ class Plan {
   int moment(size_t step) const { return static_cast<int>(step) - (steps_[step].merged ? 1 : 0); }
   std::vector<Buffer> with_workspaces(const std::vector<Buffer>& tensors) const;
   std::optional<size_t> merge_steps(const PlanOptions& options, Lives& lives);
-  size_t lay_out_steps(const PlanOptions& options, const Lives& lives, std::optional<size_t> apart,
+  size_t lay_out_steps(const PlanOptions& options, const Lives& lives, std::optional<size_t> unmerged_peak,
                        std::vector<Buffer>& buffers);
   void overlap_steps(std::span<const TensorPlace> life, std::span<const int> buffer_of,
                      std::vector<Buffer>& buffers);

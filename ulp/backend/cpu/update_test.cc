@@ -217,7 +217,7 @@ TEST_P(UpdateKernel, GivesTheReferencesBitsOf16BitWeights) {
   }
 }
 
-// Loops for calm pieces must detect a single special value.
+// Loops for pieces in range must detect a single special value.
 TEST_P(UpdateKernel, GivesTheReferencesBitsAroundSingleSpecials) {
   for (const char* format : {"bf16", "fp16", "bf16+16", "bf16+8", "bf16+8sr", "fp16+8", "fp16+8sr"}) {
     for (const int rule : {0, 1, 2, 3}) {

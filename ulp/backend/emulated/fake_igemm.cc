@@ -25,19 +25,19 @@ float fp16_value(uint32_t half) {
 }
 
 // A code as the tensor core sees it; from an input stage converted to fp16 if the feed is fp16.
-float operand(const IgemmCall& call, Feed feed, const uint8_t* at) {
+float operand(const IgemmCall& call, OperandFeed feed, const uint8_t* at) {
   uint16_t code = 0;
   std::memcpy(&code, at, feed_bytes(feed));
-  if (feed == Feed::bf16) return bits_float(uint32_t{code} << 16);
-  if (feed == Feed::bf16_from_8) {
+  if (feed == OperandFeed::bf16) return bits_float(uint32_t{code} << 16);
+  if (feed == OperandFeed::bf16_from_8) {
     const auto wide = static_cast<uint32_t>(static_cast<int32_t>(static_cast<int8_t>(code)));
     return bits_float((wide << call.shift & call.mask & 0xFFFFu) << 16);
   }
-  if (feed == Feed::fp16_from_8) {
+  if (feed == OperandFeed::fp16_from_8) {
     const auto wide = static_cast<uint32_t>(static_cast<int32_t>(static_cast<int8_t>(code)));
     return fp16_value(wide << call.shift & call.mask & 0xFFFFu);
   }
-  if (feed == Feed::fp16_from_16) return fp16_value(code);
+  if (feed == OperandFeed::fp16_from_16) return fp16_value(code);
   const uint32_t top = uint32_t{code} << (32 - 8 * feed_bytes(feed));
   const uint32_t placed = static_cast<uint32_t>(static_cast<int32_t>(top) >> call.shift) & call.mask;
   const float value = bits_float(placed) * call.factor;
@@ -45,7 +45,7 @@ float operand(const IgemmCall& call, Feed feed, const uint8_t* at) {
   return value;
 }
 
-float weight(const IgemmCall& call, Feed feed, const uint8_t* block, uint32_t n, uint32_t c) {
+float weight(const IgemmCall& call, OperandFeed feed, const uint8_t* block, uint32_t n, uint32_t c) {
   const bool tf32 = feeds_tf32(feed);
   const uint32_t at = block_position(call.tiling.columns, call.tiling.channels, tf32, n, c);
   uint32_t bits = 0;
@@ -54,7 +54,7 @@ float weight(const IgemmCall& call, Feed feed, const uint8_t* block, uint32_t n,
   return bits_float(tf32 ? bits : bits << 16);
 }
 
-void check_aligned(const IgemmCall& call, const IgemmTaps& part, Feed feed, const uint8_t* in) {
+void check_aligned(const IgemmCall& call, const IgemmTaps& part, OperandFeed feed, const uint8_t* in) {
   if ((reinterpret_cast<uintptr_t>(in) | reinterpret_cast<uintptr_t>(part.image) |
        call.shape.in_c * feed_bytes(feed)) %
           16 !=
@@ -64,14 +64,14 @@ void check_aligned(const IgemmCall& call, const IgemmTaps& part, Feed feed, cons
 
 class Loops {
  public:
-  Loops(const IgemmCall& call, const IgemmTaps& part, Feed feed, const uint8_t* in)
+  Loops(const IgemmCall& call, const IgemmTaps& part, OperandFeed feed, const uint8_t* in)
       : call_(call), part_(part), feed_(feed), in_(in) {
     row_bytes_ = tiling_.channels * feed_bytes(feed);
     input_rows_ = tiling_.boxes * tiling_.box_rows;
     check_aligned(call, part, feed, in);
     if (tiling_.box_rows > 256 || tiling_.box_rows % 8 != 0 || input_rows_ < tiling_.input_rows)
       fail("fake", "a box that the copy engine does not take");
-    if (feed == Feed::fp16_from_16 && call.most != nullptr)
+    if (feed == OperandFeed::fp16_from_16 && call.most != nullptr)
       offset_ = window_offset(call.fp16_source, float_bits(*call.most));
     factor_ = feeds_fp16(feed) ? std::ldexp(1.0f, static_cast<int>(offset_) - call.fp16_power) : 1;
   }
@@ -161,7 +161,7 @@ class Loops {
     for (size_t at = 0; at < size_t{tiling_.input_rows} * row_bytes_; at += 16) {
       uint32_t word[4];
       std::memcpy(word, &input_stage_[at], sizeof word);
-      if (feed_ == Feed::fp16_from_8) {
+      if (feed_ == OperandFeed::fp16_from_8) {
         for (const uint32_t codes : word) found |= 0x80808080u - (~codes & call_.highest);
       } else {
         // The copy engine swizzles wide rows.
@@ -171,7 +171,7 @@ class Loops {
       }
     }
     const auto above = [&](const HalvesSeen& one) { return one.above(window); };
-    if (feed_ == Feed::fp16_from_8)
+    if (feed_ == OperandFeed::fp16_from_8)
       return call_.highest != 0 && (found & 0x80808080u) != 0 ? kMostOutside + 1 : 0;
     if (std::any_of(seen.begin(), seen.end(), above)) return kMostOutside + 1;
     return static_cast<uint32_t>(
@@ -245,7 +245,7 @@ class Loops {
   const IgemmTaps& part_;
   const IgemmShape& shape_ = call_.shape;
   const IgemmTiling& tiling_ = call_.tiling;
-  Feed feed_;
+  OperandFeed feed_;
   const uint8_t* in_;
   uint32_t row_bytes_, input_rows_;
   uint32_t offset_ = 0;  // of the fp16 window
@@ -340,7 +340,7 @@ void run_grad(const GradCall& call, const uint8_t* in, const uint8_t* grad, Stre
   }
 }
 
-uint64_t& written_tiles(Feed feed) {
+uint64_t& written_tiles(OperandFeed feed) {
   static uint64_t written[6] = {};
   return written[static_cast<size_t>(feed)];
 }
@@ -349,7 +349,7 @@ uint32_t igemm_processors() { return kProcessors; }
 // Low enough that tests have convolutions on both sides of it.
 double fp16_operations() { return 1e6; }
 
-void run_conv_igemm(const IgemmCall& call, Feed feed, const uint8_t* in, Stream stream) {
+void run_conv_igemm(const IgemmCall& call, OperandFeed feed, const uint8_t* in, Stream stream) {
   if (call.tiling.is_halo()) {
     IgemmCall filled = call;
     filled.in = in;

@@ -6,6 +6,6 @@
 namespace ulp::cuda {
 
 // Tiles with taps that were written with this feed since the program began; a test may set it.
-uint64_t& written_tiles(Feed feed);
+uint64_t& written_tiles(OperandFeed feed);
 
 }  // namespace ulp::cuda

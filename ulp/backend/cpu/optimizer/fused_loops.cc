@@ -70,7 +70,7 @@ struct Bf16 {
     return Pairs<uint16_t>::join({code(x.first, extremes), code(x.second, extremes)});
   }
   static bool finish(const Extremes& extremes, const Codes& codes, EncodeStats& stats) {
-    if (!extremes.calm(codes)) return false;
+    if (!extremes.in_range(codes)) return false;
     stats.merge({0, 0, 0, bits_float(extremes.largest)});
     return true;
   }
@@ -94,7 +94,7 @@ template <bool same, int kExtra, bool kUp = false>
 struct WeightIn {
   static constexpr bool kKept = !same;
   using Side = std::conditional_t<kExtra == 8 && !kUp, uint8_t, uint16_t>;
-  using Calm = CalmRound<same, same ? 16 - kExtra : -1>;
+  using InRange = InRangeRound<same, same ? 16 - kExtra : -1>;
 
   static HWY_INLINE Two<float> load(const Codes& codes, const void* weight, const void* side, size_t pair) {
     Two<uint32_t> code = Pairs<uint16_t>::load(weight, pair);
@@ -102,8 +102,8 @@ struct WeightIn {
       const Two<uint32_t> extra = Pairs<Side>::load(side, pair);
       code = {join_code(kExtra, {code.first, extra.first}), join_code(kExtra, {code.second, extra.second})};
     }
-    const Calm calm{codes};
-    return {bits_float(calm.pattern(code.first)), bits_float(calm.pattern(code.second))};
+    const InRange rounding{codes};
+    return {bits_float(rounding.pattern(code.first)), bits_float(rounding.pattern(code.second))};
   }
 };
 
@@ -114,31 +114,31 @@ struct WeightPort {
   static constexpr int kExtra = beside == Beside::extra8 ? 8 : beside == Beside::extra16 ? 16 : 0;
   using In = WeightIn<same, kExtra, stochastic && kExtra != 0>;
   using Side = typename In::Side;
-  using Calm = typename In::Calm;
+  using InRange = typename In::InRange;
 
   static HWY_INLINE Stored step(const Codes& codes, const CodecSpec& wide, float before, float decrease,
                                 uint32_t side, uint32_t random, Seen& seen) {
-    const Calm calm{codes};
+    const InRange rounding{codes};
     const auto moved = static_cast<uint32_t>(decrease != 0);
     seen.updates += moved;
     if constexpr (kCompensated) {
-      const float lost = bits_float(calm.pattern(side));
+      const float lost = bits_float(rounding.pattern(side));
       uint32_t code = 0;
-      const CalmNear<Calm> near{calm};
-      const CalmSum<stochastic, Calm> sum{calm, random, seen.sums, code};
+      const InRangeNear<InRange> near{rounding};
+      const InRangeSum<stochastic, InRange> sum{rounding, random, seen.sums, code};
       const Compensated made = kahan_sum(before, decrease, lost, near, sum);
       seen.lost = most(seen.lost, float_bits(made.compensation) & 0x7FFFFFFFu);
       seen.any |= float_bits(decrease) | float_bits(lost) | (same ? 0 : float_bits(before));
       seen.cancelled += moved & static_cast<uint32_t>(made.compensation == lost) &
                         static_cast<uint32_t>(made.weight == before);
-      return {code, calm.code(made.compensation)};
+      return {code, rounding.code(made.compensation)};
     } else {
       const uint32_t pattern = float_bits(before - decrease);
       seen.sums.add(pattern & 0x7FFFFFFFu);
       // Other exponents: codes of infinities and NaN were read as large numbers.
       if constexpr (!same) seen.any = most(seen.any, float_bits(before) & 0x7FFFFFFFu);
       const Rounded rounded =
-          stochastic && kExtra == 0 ? calm.at_random(pattern, random) : calm.nearest(pattern);
+          stochastic && kExtra == 0 ? rounding.stochastic(pattern, random) : rounding.nearest(pattern);
       seen.cancelled += moved & static_cast<uint32_t>(bits_float(rounded.pattern) == before);
       const SplitCode parts = split_code(wide, kExtra, stochastic && kExtra > 0, rounded.code, random);
       return {parts.high, parts.side};
@@ -146,7 +146,7 @@ struct WeightPort {
   }
 
   static bool finish(const Codes& codes, const Seen& seen, const FusedRun& run) {
-    if (!seen.sums.calm(codes)) return false;
+    if (!seen.sums.in_range(codes)) return false;
     if constexpr (kCompensated) {
       // So far below the largest number that no sum of a few of them overflows.
       if (most(most(seen.any & 0x7FFFFFFFu, seen.lost), seen.sums.largest) > codes.largest - (4u << 23))
@@ -184,8 +184,8 @@ HWY_FLATTEN HWY_NOINLINE bool decrease_loop(const Rule& optimizer, const UpdateS
     if constexpr (states > 1) before_second = State::load(second, i);
     float a[2] = {before_first.first, before_second.first},
           b[2] = {before_first.second, before_second.second};
-    decrease_a[i] = rule.decrease(scalars, before.first, gradient.first, a, CalmWide{});
-    decrease_b[i] = rule.decrease(scalars, before.second, gradient.second, b, CalmWide{});
+    decrease_a[i] = rule.decrease(scalars, before.first, gradient.first, a, InRangeWide{});
+    decrease_b[i] = rule.decrease(scalars, before.second, gradient.second, b, InRangeWide{});
     if constexpr (Weight::kKept) {
       kept_a[i] = before.first;
       kept_b[i] = before.second;

@@ -2,7 +2,7 @@
 // fp32 or both bf16, a gradient in fp32 or bf16. The first loop goes from the codes of all of them
 // to the decrease of the weights and new codes of the states, the second from there to new codes of
 // the weights. They are separate because the second would wait for the first's division and root,
-// and few of its operations fit a processor's reorder buffer. They handle calm pieces only
+// and few of its operations fit a processor's reorder buffer. They handle only pieces in range
 // (step_codes.h): for others nothing is written.
 #pragma once
 
@@ -44,7 +44,7 @@ struct FusedRun {
 };
 
 // The new values, with even and odd elements separated: 0, 2, 4 ... and 1, 3, 5 ...; codes in words
-// of two. They stay in the first cache until it is known that the piece was calm.
+// of two. They stay in the first cache until it is known that the piece was in range.
 struct FusedMade {
   alignas(64) float decrease[2][kPiece / 2];
   alignas(64) float before[2][kPiece / 2];  // weights that take more than a shift to decode
@@ -60,7 +60,7 @@ struct FusedStep {
   bool (*weight)(const FusedKind&, const FusedRun&, FusedMade&) = nullptr;
 
   explicit operator bool() const { return decrease != nullptr && weight != nullptr; }
-  // False if the piece was not calm or has an odd number of elements; then it is unchanged.
+  // False if the piece was not in range or has an odd number of elements; then it is unchanged.
   bool operator()(const Optimizer& optimizer, const UpdateScalars& scalars, const FusedKind& kind,
                   const FusedRun& run) const;
 };

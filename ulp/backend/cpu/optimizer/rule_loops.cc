@@ -1,4 +1,4 @@
-// How the rules write weights back, each by two loops: one for calm pieces and one for any
+// How the rules write weights back, each by two loops: one for pieces in range and one for any
 // (step_codes.h).
 #include <cmath>
 #include <cstring>
@@ -22,19 +22,19 @@ HWY_INLINE void merge(const Tally& tally, uint32_t nan_code, const uint16_t* cod
   stats.merge({tally.beyond - nan, tally.underflow, nan, bits_float(tally.amax)});
 }
 
-HWY_FLATTEN HWY_NOINLINE bool bf16_calm(const Codes& given, size_t n, const float* from, uint16_t* to,
-                                        EncodeStats& stats) {
+HWY_FLATTEN HWY_NOINLINE bool bf16_in_range(const Codes& given, size_t n, const float* from, uint16_t* to,
+                                            EncodeStats& stats) {
   const Codes codes = given;
-  const CalmRound<true, 16> calm{codes};
+  const InRangeRound<true, 16> rounding{codes};
   const float* HWY_RESTRICT in = from;
   uint16_t* HWY_RESTRICT out = to;
   Extremes extremes;
   for (size_t i = 0; i < n; ++i) {
     const uint32_t pattern = float_bits(in[i]);
     extremes.add(pattern & 0x7FFFFFFFu);
-    out[i] = static_cast<uint16_t>(calm.nearest(pattern).code);
+    out[i] = static_cast<uint16_t>(rounding.nearest(pattern).code);
   }
-  if (!extremes.calm(codes)) return false;
+  if (!extremes.in_range(codes)) return false;
   stats.merge({0, 0, 0, bits_float(extremes.largest)});
   return true;
 }
@@ -55,7 +55,7 @@ HWY_FLATTEN HWY_NOINLINE void bf16_loop(const Codes& given, size_t n, const floa
 }
 
 void write_bf16(const Codes& codes, size_t n, const float* in, uint16_t* out, EncodeStats& stats) {
-  if (!bf16_calm(codes, n, in, out, stats)) bf16_loop(codes, n, in, out, stats);
+  if (!bf16_in_range(codes, n, in, out, stats)) bf16_loop(codes, n, in, out, stats);
 }
 
 // Updates that were not zero, and those of them that changed nothing.
@@ -70,10 +70,10 @@ struct Count {
   HWY_INLINE void to(UpdateCounts& counts) const { counts.merge({updates, cancelled}); }
 };
 
-// Adds what a calm piece has to report; false if it was not calm.
+// Adds what a piece in range has to report; false if the piece was not in range.
 HWY_INLINE bool finish(const WriteRun& run, const Codes& codes, const Extremes& extremes,
                        const Count& count) {
-  if (!extremes.calm(codes)) return false;
+  if (!extremes.in_range(codes)) return false;
   run.stats->merge({0, 0, 0, bits_float(extremes.largest)});
   count.to(*run.counts);
   return true;
@@ -105,7 +105,7 @@ HWY_FLATTEN HWY_NOINLINE void plain_loop(const WriteRun& run, const Codes& given
     const uint32_t pattern = float_bits(direct_update(weight[i], decrease[i]));
     const uint32_t magnitude = pattern & 0x7FFFFFFFu, sign = pattern ^ magnitude;
     const uint32_t code =
-        stochastic ? codes.at_random<same>(magnitude, random[i]) : codes.nearest<same>(magnitude);
+        stochastic ? codes.stochastic<same>(magnitude, random[i]) : codes.nearest<same>(magnitude);
     tally.add(codes, magnitude, code);
     const uint32_t stored = codes.stored(magnitude, code);
     out[i] = static_cast<uint16_t>(stored | sign >> 16);
@@ -116,9 +116,9 @@ HWY_FLATTEN HWY_NOINLINE void plain_loop(const WriteRun& run, const Codes& given
 }
 
 template <bool same, bool stochastic>
-HWY_FLATTEN HWY_NOINLINE bool plain_calm(const WriteRun& run, const Codes& given, uint16_t* to) {
+HWY_FLATTEN HWY_NOINLINE bool plain_in_range(const WriteRun& run, const Codes& given, uint16_t* to) {
   const Codes codes = given;
-  const CalmRound<same, same ? 16 : -1> calm{codes};
+  const InRangeRound<same, same ? 16 : -1> rounding{codes};
   const size_t n = run.n;
   const float *HWY_RESTRICT weight = run.before, *HWY_RESTRICT decrease = run.decrease;
   const uint32_t* HWY_RESTRICT random = run.random;
@@ -128,7 +128,7 @@ HWY_FLATTEN HWY_NOINLINE bool plain_calm(const WriteRun& run, const Codes& given
   for (size_t i = 0; i < n; ++i) {
     const uint32_t pattern = float_bits(weight[i] - decrease[i]);
     extremes.add(pattern & 0x7FFFFFFFu);
-    const Rounded rounded = stochastic ? calm.at_random(pattern, random[i]) : calm.nearest(pattern);
+    const Rounded rounded = stochastic ? rounding.stochastic(pattern, random[i]) : rounding.nearest(pattern);
     out[i] = static_cast<uint16_t>(rounded.code);
     count.add(decrease[i], bits_float(rounded.pattern) == weight[i]);
   }
@@ -137,9 +137,9 @@ HWY_FLATTEN HWY_NOINLINE bool plain_calm(const WriteRun& run, const Codes& given
 
 void write_plain(const WriteRun& run, const Codes& codes, bool same, uint16_t* out) {
   const bool random = run.random != nullptr;
-  const auto calm = same ? (random ? plain_calm<true, true> : plain_calm<true, false>)
-                         : (random ? plain_calm<false, true> : plain_calm<false, false>);
-  if (calm(run, codes, out)) return;
+  const auto in_range = same ? (random ? plain_in_range<true, true> : plain_in_range<true, false>)
+                             : (random ? plain_in_range<false, true> : plain_in_range<false, false>);
+  if (in_range(run, codes, out)) return;
   const auto loop = same ? (random ? plain_loop<true, true> : plain_loop<true, false>)
                          : (random ? plain_loop<false, true> : plain_loop<false, false>);
   loop(run, codes, out);
@@ -179,10 +179,10 @@ HWY_FLATTEN HWY_NOINLINE void kahan_loop(const WriteRun& run, const Codes& given
 HWY_INLINE uint32_t few_of_them(const Codes& codes) { return codes.largest - (4u << 23); }
 
 template <bool same, bool stochastic>
-HWY_FLATTEN HWY_NOINLINE bool kahan_calm(const WriteRun& run, const Codes& given, uint16_t* to,
-                                         const Compensation& kept) {
+HWY_FLATTEN HWY_NOINLINE bool kahan_in_range(const WriteRun& run, const Codes& given, uint16_t* to,
+                                             const Compensation& kept) {
   const Codes codes = given;
-  const CalmRound<same, same ? 16 : -1> calm{codes};
+  const InRangeRound<same, same ? 16 : -1> rounding{codes};
   const size_t n = run.n;
   const float *HWY_RESTRICT weight = run.before, *HWY_RESTRICT decrease = run.decrease;
   const uint32_t* HWY_RESTRICT random = run.random;
@@ -191,14 +191,14 @@ HWY_FLATTEN HWY_NOINLINE bool kahan_calm(const WriteRun& run, const Codes& given
   Extremes sums;
   uint32_t amax = 0, any = 0;
   for (size_t i = 0; i < n; ++i) {
-    const float before = bits_float(calm.pattern(lost[i]));
+    const float before = bits_float(rounding.pattern(lost[i]));
     uint32_t code = 0;
-    const CalmNear<CalmRound<same, same ? 16 : -1>> near{calm};
-    const CalmSum<stochastic, CalmRound<same, same ? 16 : -1>> sum{calm, stochastic ? random[i] : 0, sums,
-                                                                   code};
+    const InRangeNear<InRangeRound<same, same ? 16 : -1>> near{rounding};
+    const InRangeSum<stochastic, InRangeRound<same, same ? 16 : -1>> sum{rounding, stochastic ? random[i] : 0,
+                                                                         sums, code};
     const Compensated made = kahan_sum(weight[i], decrease[i], before, near, sum);
     out[i] = static_cast<uint16_t>(code);
-    lost[i] = static_cast<uint16_t>(calm.code(made.compensation));
+    lost[i] = static_cast<uint16_t>(rounding.code(made.compensation));
     amax = most(amax, float_bits(made.compensation) & 0x7FFFFFFFu);
     any |= float_bits(decrease[i]) | float_bits(before);  // at least the largest
     count.add(decrease[i], static_cast<bool>(static_cast<uint32_t>(made.compensation == before) &
@@ -214,11 +214,11 @@ HWY_FLATTEN HWY_NOINLINE bool kahan_calm(const WriteRun& run, const Codes& given
 void write_kahan(const WriteRun& run, const Codes& codes, bool same, const Nearest& near, uint16_t* out,
                  const Compensation& kept) {
   const bool random = run.random != nullptr;
-  const auto calm = same ? (random ? kahan_calm<true, true> : kahan_calm<true, false>)
-                         : (random ? kahan_calm<false, true> : kahan_calm<false, false>);
+  const auto in_range = same ? (random ? kahan_in_range<true, true> : kahan_in_range<true, false>)
+                             : (random ? kahan_in_range<false, true> : kahan_in_range<false, false>);
   alignas(64) uint16_t before[kPiece];
   std::memcpy(before, kept.codes, run.n * sizeof(uint16_t));
-  if (calm(run, codes, out, kept)) return;
+  if (in_range(run, codes, out, kept)) return;
   std::memcpy(kept.codes, before, run.n * sizeof(uint16_t));
   if (same) {
     random ? kahan_loop<true, true>(run, codes, NearSame(codes), out, kept)
@@ -259,11 +259,11 @@ HWY_FLATTEN HWY_NOINLINE void split_loop(const WriteRun& run, const CodecSpec& s
 }
 
 template <bool same, int kShift, bool stochastic, typename Side>
-HWY_FLATTEN HWY_NOINLINE bool split_calm(const WriteRun& run, const CodecSpec& spec, int bits,
-                                         const SplitArrays& to) {
+HWY_FLATTEN HWY_NOINLINE bool split_in_range(const WriteRun& run, const CodecSpec& spec, int bits,
+                                             const SplitArrays& to) {
   const Codes codes = Codes::of(spec);
   const CodecSpec wide = spec;
-  const CalmRound<same, kShift> calm{codes};
+  const InRangeRound<same, kShift> rounding{codes};
   const int extra = kShift >= 0 ? 16 - kShift : bits;
   const size_t n = run.n;
   const float *HWY_RESTRICT weight = run.before, *HWY_RESTRICT decrease = run.decrease;
@@ -275,7 +275,7 @@ HWY_FLATTEN HWY_NOINLINE bool split_calm(const WriteRun& run, const CodecSpec& s
   for (size_t i = 0; i < n; ++i) {
     const uint32_t pattern = float_bits(weight[i] - decrease[i]);
     extremes.add(pattern & 0x7FFFFFFFu);
-    const Rounded rounded = calm.nearest(pattern);
+    const Rounded rounded = rounding.nearest(pattern);
     const SplitCode parts = split_code(wide, extra, stochastic, rounded.code, stochastic ? random[i] : 0);
     high[i] = static_cast<uint16_t>(parts.high);
     side[i] = static_cast<Side>(parts.side);
@@ -287,7 +287,7 @@ HWY_FLATTEN HWY_NOINLINE bool split_calm(const WriteRun& run, const CodecSpec& s
 // kShift: known if the extra bits fill bytes.
 template <bool same, int kShift, bool stochastic, typename Side>
 void split_with(const WriteRun& run, const CodecSpec& wide, int extra, const SplitArrays& out) {
-  if (split_calm<same, kShift, stochastic, Side>(run, wide, extra, out)) return;
+  if (split_in_range<same, kShift, stochastic, Side>(run, wide, extra, out)) return;
   split_loop<same, stochastic, Side>(run, wide, extra, out);
 }
 

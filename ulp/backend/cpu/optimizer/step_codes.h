@@ -80,7 +80,7 @@ struct Codes {
   }
 
   template <bool same>
-  constexpr uint32_t at_random(uint32_t magnitude, uint32_t random) const {
+  constexpr uint32_t stochastic(uint32_t magnitude, uint32_t random) const {
     if constexpr (same) {
       return (magnitude >> shift) + static_cast<uint32_t>(random < (magnitude << (32 - shift)));
     } else {
@@ -159,7 +159,7 @@ struct RoundedSum {
     const uint32_t pattern = float_bits(settle_nan(sum)), magnitude = pattern & 0x7FFFFFFFu;
     const uint32_t sign = pattern ^ magnitude;
     const uint32_t code =
-        stochastic ? codes.at_random<same>(magnitude, random) : codes.nearest<same>(magnitude);
+        stochastic ? codes.stochastic<same>(magnitude, random) : codes.nearest<same>(magnitude);
     tally.add(codes, magnitude, code);
     const uint32_t kept = codes.stored(magnitude, code);
     stored = kept | sign >> codes.sign_down;
@@ -167,10 +167,10 @@ struct RoundedSum {
   }
 };
 
-// Most pieces are calm: no NaN, nothing beyond the largest number, nothing but zeros below the
+// Most pieces are in range: no NaN, nothing beyond the largest number, nothing but zeros below the
 // smallest. Then rounding is a few operations on whole patterns, and there is no event to count. A
-// loop for calm pieces keeps the extremes of what it rounds; if these show that the piece was not
-// calm, the general loop recomputes it.
+// loop for pieces in range keeps the extremes of what it rounds; if these show that the piece was
+// not in range, the general loop recomputes it.
 struct Extremes {
   uint32_t largest = 0, below = ~0u;  // magnitudes; the smallest nonzero one, minus 1
 
@@ -178,7 +178,7 @@ struct Extremes {
     largest = most(largest, magnitude);
     below = least(below, magnitude - 1);
   }
-  constexpr bool calm(const Codes& codes) const {
+  constexpr bool in_range(const Codes& codes) const {
     return largest <= codes.largest && (below == ~0u || below + 1 >= codes.smallest);
   }
 };
@@ -188,10 +188,10 @@ struct Rounded {
   uint32_t pattern, code;
 };
 
-// Rounds patterns with their signs to values of the format. `kShift`, if not negative, is that of
-// `codes`, known at compile time.
+// Rounds patterns with their signs to values of the format, if they are in range. `kShift`, if not
+// negative, is that of `codes`, known at compile time.
 template <bool same, int kShift = -1>
-struct CalmRound {
+struct InRangeRound {
   const Codes& codes;
 
   constexpr uint32_t shift() const { return kShift >= 0 ? static_cast<uint32_t>(kShift) : codes.shift; }
@@ -220,13 +220,13 @@ struct CalmRound {
     }
   }
 
-  constexpr Rounded at_random(uint32_t pattern, uint32_t random) const {
+  constexpr Rounded stochastic(uint32_t pattern, uint32_t random) const {
     if constexpr (same) {
       const uint32_t code =
           (pattern >> shift()) + static_cast<uint32_t>(random < (pattern << (32 - shift())));
       return {code << shift(), code};
     } else {
-      // As in Codes::at_random; above the smallest number no shift exceeds 31, and for zero any
+      // As in Codes::stochastic: above the smallest number no shift exceeds 31, and for zero any
       // shift works.
       const uint32_t sign = pattern & 0x80000000u, magnitude = pattern ^ sign,
                      least_field = codes.lowest >> 23;
@@ -257,34 +257,35 @@ struct CalmRound {
   }
 };
 
-// fp32 arithmetic for calm pieces: a NaN makes the piece not calm, so none is settled (math.h).
+// fp32 arithmetic for pieces in range: a NaN puts the piece out of range, so none is settled
+// (math.h).
 struct Unsettled {
   float value;
   constexpr operator float() const { return value; }  // NOLINT(google-explicit-constructor): is one
   friend constexpr float settle_nan(Unsettled x) { return x.value; }
 };
-struct CalmWide {
+struct InRangeWide {
   static constexpr bool kNarrow = false;
   constexpr Unsettled operator()(float x) const { return {x}; }
 };
 
 // The roundings of kahan_sum.
-template <typename Calm>
-struct CalmNear {
-  const Calm& calm;
-  constexpr float operator()(float x) const { return calm.nearest(x); }
+template <typename InRange>
+struct InRangeNear {
+  const InRange& rounding;
+  constexpr float operator()(float x) const { return rounding.nearest(x); }
 };
 
-template <bool stochastic, typename Calm>
-struct CalmSum {
-  const Calm& calm;
+template <bool stochastic, typename InRange>
+struct InRangeSum {
+  const InRange& rounding;
   uint32_t random;
   Extremes& extremes;
   uint32_t& code;
   constexpr float operator()(float sum) const {
     const uint32_t pattern = float_bits(sum);
     extremes.add(pattern & 0x7FFFFFFFu);
-    const Rounded rounded = stochastic ? calm.at_random(pattern, random) : calm.nearest(pattern);
+    const Rounded rounded = stochastic ? rounding.stochastic(pattern, random) : rounding.nearest(pattern);
     code = rounded.code;
     return bits_float(rounded.pattern);
   }

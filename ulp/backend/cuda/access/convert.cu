@@ -248,7 +248,7 @@ __global__ void encode_scaled(WriteView view, const StepState* state, const floa
   report(seen, view.stats);
 }
 
-// What S2FP8 needs of a whole tensor.
+// The statistics that S2FP8 needs of a whole tensor.
 struct LogSpace {
   unsigned long long sum, count;  // the sum is signed
   int max;

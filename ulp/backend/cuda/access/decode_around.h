@@ -23,11 +23,11 @@ class DecodeAroundTask : public Task {
   void run(const RunContext& context) override;
 
  protected:
-  // For tensors that hold no real numbers only `codes` is meaningful: their address.
+  // For tensors of integers only `codes` is meaningful: their address.
   struct Views {
     std::vector<StoredView> in;
     std::vector<WriteView> out;
-    // Of fp32.
+    // The values of an fp32 tensor.
     const float* numbers(size_t i) const { return reinterpret_cast<const float*>(in[i].codes); }
     const int32_t* indices(size_t i) const { return reinterpret_cast<const int32_t*>(in[i].codes); }
   };

@@ -56,7 +56,7 @@ struct Turned {
     const auto y = static_cast<int32_t>(twice > sum ? twice : sum);
     return static_cast<uint64_t>(int64_t{y} * scale) + (uint64_t{base} << 32 | word);
   }
-  // Of the smallest of several low words.
+  // Whether one of several values may be undecided (random_unsure); `low` is the smallest low word.
   __device__ bool unsure(uint32_t low) const { return low < static_cast<uint32_t>(-scale); }
 };
 
@@ -134,7 +134,7 @@ __device__ inline void round_special(const RandomCall& call, const RoundKey& key
   }
 }
 
-// What the lanes of a warp's piece share.
+// The piece of a warp, as each of its lanes knows it.
 struct Piece {
   const uint4* in;  // of this lane's first run, as is `out`
   uint8_t* out;

@@ -9,7 +9,7 @@
 
 namespace ulp::cuda {
 
-// What is written: codes, or the values they stand for, as fp32 or, if it holds them, bf16.
+// The form that is written: codes, or the values they stand for, as fp32 or, if it holds them, bf16.
 enum class RandomForm : uint8_t { codes8, codes16, fp32, bf16 };
 
 // Elements are processed in runs of four, with one draw of random words each.

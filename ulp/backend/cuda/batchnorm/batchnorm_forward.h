@@ -75,7 +75,8 @@ __attribute__((noinline)) static __device__ void forward_long(const ForwardArgs<
   if constexpr (kRelu) report_now(relu, a.relu_stats);
 }
 
-// What a thread counted: norms that are added to something, the last rounding, the activation.
+// The range events that a thread counted: of norms that are added to something, of the last
+// rounding, of the activation.
 struct ForwardSeen {
   RangeCount part[4];
   uint32_t most_relu = 0;
@@ -89,7 +90,7 @@ __device__ inline void forward_group(const ForwardArgs<kLeaves, kNorms>& a, cons
                                      const Packed<kFirst>& first, const Packed<kSecond>& second,
                                      const float (&mean)[kNorms][8], const float (&scale)[kNorms][8],
                                      const float (&beta)[kNorms][8], ForwardSeen& seen) {
-  // What a norm is rounded to before it is added.
+  // The code that a norm is rounded to before it is added.
   constexpr Code kNorm = kFirst == kOut && kSecond == kOut ? kOut : Code::none;
   float x[kLeaves][8], most[kNorms] = {};
   bool fine = true;

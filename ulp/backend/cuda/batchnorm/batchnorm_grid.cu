@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(kSumThreads, kLeaves == 1 ? 2 : 1)
   if constexpr (kLeaves > 1) fetch_some(added, a.forward.in[1], 0, a.depth);
   if (here.first())
     choose_pivots<kCode>(a.sums, here.slice * spread.width + here.side, pivots + here.side * kGroup);
-  // Of the first threads.
+  // The first threads load gamma and beta of the block's channels.
   const uint32_t wide = spread.width * kGroup, c = here.slice * wide + threadIdx.x;
   if (threadIdx.x < wide) {
     tile[wide + threadIdx.x] = a.forward.norm[0].gamma.at(c);
@@ -220,7 +220,7 @@ __global__ void __launch_bounds__(kSumThreads, 1) run_grid_grad(const __grid_con
   };
   fetch_some(0, half);
   fetch_some(half, a.depth);
-  // Of the first threads.
+  // The first threads load the statistics and gamma of the block's channels.
   const uint32_t wide = spread.width * kGroup, c = here.slice * wide + threadIdx.x;
   if (threadIdx.x < wide) {
     tile[threadIdx.x] = a.grad.mean[c];

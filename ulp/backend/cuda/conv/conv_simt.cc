@@ -95,7 +95,7 @@ ConvSimtTiling choose(const AmountOf& amount_of, uint32_t processors, size_t wor
 
 // ---- problems ----
 
-// What the kernels take, or why not.
+// A convolution as the kernels compute it.
 struct Described {
   ConvExtents32 conv;
   std::string unit;  // the unit and the reason for it

@@ -9,7 +9,7 @@ namespace ulp::cuda {
 namespace {
 
 constexpr uint32_t kDepth = kSimtDepth, kQuad = kSimtQuad;
-// Of a row whose elements are contiguous along the depth.
+// Quads of a row whose elements are contiguous along the depth.
 constexpr uint32_t kRowQuads = kDepth / kQuad;
 constexpr uint32_t kNone = 0xFFFFFFFFu;  // no position in a tensor
 constexpr int32_t kFar = -(1 << 30);     // a row or column that no tap moves into an image

@@ -211,9 +211,9 @@ __global__ void __launch_bounds__(kThreads)
       for (int v = 0; v < V; ++v) sums[v] = own[d.taps() * channels + v];
       for (uint32_t ky = 0; ky < d.kernel_h; ++ky) {
         uint32_t iy = 0, ix = 0;
-        if (!meets(spread, oy, ky, d.stride_h, d.padding_h, d.h, iy)) continue;
+        if (!tap_source(spread, oy, ky, d.stride_h, d.padding_h, d.h, iy)) continue;
         for (uint32_t kx = 0; kx < d.kernel_w; ++kx) {
-          if (!meets(spread, ox, kx, d.stride_w, d.padding_w, d.w, ix)) continue;
+          if (!tap_source(spread, ox, kx, d.stride_w, d.padding_w, d.w, ix)) continue;
           float pixel[V];
           load_vector<V>(x, decoder, ((uint64_t{image} * d.h + iy) * d.w + ix) * d.c + place.vector * V,
                          pixel);

@@ -27,7 +27,7 @@ struct Call {
   WriteView out;
 };
 
-// What a thread counted of the values it wrote. NaN stays in `most`.
+// The range events that a thread counted of the values it wrote. NaN stays in `most`.
 struct Seen {
   uint32_t vanished = 0;
   float most = 0;
@@ -112,8 +112,8 @@ __device__ inline RangeCount write_long(const Call& call, const Place& place, co
       for (uint32_t tap = 0; tap < 9; ++tap) {
         const uint32_t k = spread ? 8 - tap : tap;
         uint32_t iy = 0, ix = 0;
-        if (!meets(spread, oy, k / 3, d.stride_h, 1, height, iy)) continue;
-        if (!meets(spread, ox, k % 3, d.stride_w, 1, width, ix)) continue;
+        if (!tap_source(spread, oy, k / 3, d.stride_h, 1, height, iy)) continue;
+        if (!tap_source(spread, ox, k % 3, d.stride_w, 1, width, ix)) continue;
         const Vector raw = fetch<V, 2>(call.in.codes, image + (uint64_t{iy} * width + ix) * d.c);
 #pragma unroll
         for (int v = 0; v < V; ++v) {
@@ -131,7 +131,8 @@ __device__ inline RangeCount write_long(const Call& call, const Place& place, co
   return seen;
 }
 
-// What a thread reports, after it recomputed what was too large for the fast path.
+// The range events that a thread reports. First it recomputes results that were too large for the
+// fast path.
 __device__ inline RangeCount finish(const Call& call, const Place& place, const float* own,
                                     const Seen& seen) {
   if (!(seen.most <= bits_float(kLimit))) return write_long(call, place, own);

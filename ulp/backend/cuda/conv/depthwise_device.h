@@ -1,4 +1,4 @@
-// What the kernels of depthwise.h share. Only for files compiled as kernels.
+// Device code that the kernels of depthwise.h share. Only for files compiled as kernels.
 #pragma once
 
 #include <cmath>
@@ -181,10 +181,10 @@ __device__ inline void clear_row(float (&row)[N][V]) {
 
 // ---- any kernel, pixel by pixel ----
 
-// The pixel that output `o` reads with tap `k`; with `spread`, the output that reads pixel `o` with
-// it. Returns whether it is within `extent`.
-__device__ inline bool meets(bool spread, uint32_t o, uint32_t k, uint32_t stride, uint32_t padding,
-                             uint32_t extent, uint32_t& at) {
+// Finds where tap `k` takes a value from: the pixel that output `o` reads with it; with `spread`,
+// the output that reads pixel `o` with it. Returns whether `at` lies within `extent`.
+__device__ inline bool tap_source(bool spread, uint32_t o, uint32_t k, uint32_t stride, uint32_t padding,
+                                  uint32_t extent, uint32_t& at) {
   const int shifted =
       static_cast<int>(spread ? o + padding : o * stride + k) - static_cast<int>(spread ? k : padding);
   if (shifted < 0 || (spread && static_cast<uint32_t>(shifted) % stride != 0)) return false;

@@ -177,8 +177,8 @@ __global__ void __launch_bounds__(kThreads)
     for (uint32_t u = place.worker; u < cut.tiles; u += cut.blocks * cut.workers) {
       const uint32_t ox = u % d.out_w, oy = u / d.out_w % d.out_h, image = u / d.out_w / d.out_h;
       uint32_t iy = 0, ix = 0;
-      if (!meets(false, oy, tap / d.kernel_w, d.stride_h, d.padding_h, d.h, iy)) continue;
-      if (!meets(false, ox, tap % d.kernel_w, d.stride_w, d.padding_w, d.w, ix)) continue;
+      if (!tap_source(false, oy, tap / d.kernel_w, d.stride_h, d.padding_h, d.h, iy)) continue;
+      if (!tap_source(false, ox, tap % d.kernel_w, d.stride_w, d.padding_w, d.w, ix)) continue;
       float pixel[V], gradient[V];
       load_vector<V>(x, decoder, ((uint64_t{image} * d.h + iy) * d.w + ix) * d.c + place.vector * V, pixel);
       load_vector<V>(dout, dout_decoder, uint64_t{u} * d.c + place.vector * V, gradient);

@@ -182,8 +182,8 @@ __device__ inline void add_long(const Call& call, const Place& place, float* own
       for (uint32_t i = 0; i < (tile.end_row - tile.first_row) * call.strip; ++i) {
         const uint32_t oy = tile.first_row + i / call.strip, ox = tile.strip * call.strip + i % call.strip;
         uint32_t iy = 0, ix = 0;
-        if (ox >= d.out_w || !meets(false, oy, k / 3, d.stride_h, 1, d.h, iy) ||
-            !meets(false, ox, k % 3, d.stride_w, 1, d.w, ix))
+        if (ox >= d.out_w || !tap_source(false, oy, k / 3, d.stride_h, 1, d.h, iy) ||
+            !tap_source(false, ox, k % 3, d.stride_w, 1, d.w, ix))
           continue;
         const Vector pixel = fetch<V, 2>(call.x.codes, image + (uint64_t{iy} * d.w + ix) * d.c);
         const Vector gradient = fetch<V, 2>(call.dout.codes, image_out + (uint64_t{oy} * d.out_w + ox) * d.c);

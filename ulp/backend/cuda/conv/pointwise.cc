@@ -25,7 +25,7 @@ constexpr size_t kProcessorShared = 228 << 10,
 
 float two_to(int power) { return bits_float(static_cast<uint32_t>(power + 127) << 23); }
 
-// What all three operators share.
+// The extents of a 1x1 convolution, for all three operators.
 struct Extents {
   uint32_t pixels = 1, c = 2, k = 2;  // channels of the input, of the output
   uint32_t processors = 1;

@@ -86,9 +86,9 @@ inline constexpr uint32_t kPointGradThreads = 256;
 struct PointGradTiling {
   uint32_t pixels = 128;  // of a tile
   uint32_t tiles = 1;     // of pixels
-  // Of a block: 64 channels each of the gradient and of the input;
+  // Warps of a block along the channels of the gradient and of the input, 64 channels each.
   uint32_t warps_out = 1, warps_in = 1;
-  // This many warps share the pixels of a tile for each of them.
+  // This many warps share the pixels of a tile for each such pair.
   uint32_t slices = 8;
   uint32_t blocks_out = 1, blocks_in = 1;  // blocks that all channels need
   uint32_t pieces = 1, each = 1;           // pieces of the batch (split-K), `each` tiles per piece

@@ -105,7 +105,8 @@ using FusedLaunch = void (*)(const FusedCall& call, Stream stream);
 FusedLaunch find_elementwise(std::string_view text);
 FusedLaunch find_elementwise_grad(std::string_view text);
 FusedLaunch find_reduction(std::string_view text);
-// Of any activation or its gradient alone. Slower than a pattern, so it is asked last.
+// Finds the kernel of an activation or its gradient alone. It is slower than a pattern, so it is
+// asked last.
 FusedLaunch find_activation(std::string_view text);
 // The fastest of all these.
 inline FusedLaunch find_fused(std::string_view text) {

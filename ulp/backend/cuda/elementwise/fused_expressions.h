@@ -257,7 +257,8 @@ struct BatchNorm {
   }
 };
 
-// Of (dout, x); channel inputs: gamma, mean, variance and the two sums.
+// The gradient of a batch norm, from (dout, x). Channel inputs: gamma, mean, variance and the two
+// sums.
 template <typename A, typename B>
 struct BatchNormGrad {
   static constexpr int kBefore = A::kParams + B::kParams, kViewsBefore = A::kViews + B::kViews;

@@ -32,7 +32,7 @@ uint32_t pitch_of(uint32_t in, uint32_t out, const Span& span) {
 // Cost in cycles, from hardware rates and not from measurements. With few columns the tensor core
 // waits for its left operand, 2 KB of shared memory per step. A warpgroup waits for its sums and
 // then stores them while others multiply, if there are enough of them.
-double cost(const IgemmShape& shape, Feed feed, const IgemmTiling& tiling, uint32_t processors) {
+double cost(const IgemmShape& shape, OperandFeed feed, const IgemmTiling& tiling, uint32_t processors) {
   constexpr double kBytes = 24;  // bytes per cycle from memory, per multiprocessor
   const uint32_t columns = tiling.columns, pieces = tiling.halo.pieces,
                  tiles = tiling.row_tiles * tiling.column_tiles;
@@ -41,7 +41,7 @@ double cost(const IgemmShape& shape, Feed feed, const IgemmTiling& tiling, uint3
   const double piece = steps * std::max(16 + columns / 4, columns / 2), waits = 250 + 8.0 * columns;
   const double pixels = double{1} * tiling.halo.pixels * tiling.channels * feed_bytes(feed),
                weights = double{1} * tiling.block_bytes(feed) * shape.taps();
-  // Of a tile: products, instructions, memory traffic.
+  // A tile takes as long as the slowest of its products, its instructions and its memory traffic.
   const double takes = std::max(
       {pieces * piece, elements / 16 + pixels / 50, (pixels + elements * feed_bytes(feed)) / kBytes});
   const uint32_t each = (tiles + processors - 1) / processors,
@@ -54,9 +54,9 @@ double cost(const IgemmShape& shape, Feed feed, const IgemmTiling& tiling, uint3
 
 }  // namespace
 
-bool make_halo(const IgemmShape& shape, Feed feed, uint32_t processors, IgemmTiling& tiling) {
+bool make_halo(const IgemmShape& shape, OperandFeed feed, uint32_t processors, IgemmTiling& tiling) {
   const uint32_t c = shape.in_c, columns = tiling.columns;
-  if (feed != Feed::bf16 && feed != Feed::bf16_from_8) return false;
+  if (feed != OperandFeed::bf16 && feed != OperandFeed::bf16_from_8) return false;
   if (c != 16 && c != 32 && c != 64) return false;
   if (columns != 16 && columns != 32 && columns != 64) return false;
   // A thread writes a quarter of the columns but at least one group of eight, or nothing.
@@ -102,7 +102,7 @@ bool make_halo(const IgemmShape& shape, Feed feed, uint32_t processors, IgemmTil
   return false;
 }
 
-std::optional<IgemmTiling> choose_halo(const IgemmShape& shape, Feed feed, uint32_t processors) {
+std::optional<IgemmTiling> choose_halo(const IgemmShape& shape, OperandFeed feed, uint32_t processors) {
   // With few taps, pixels in shared memory are hardly reused. More columns would read them again.
   if (shape.taps() < 4 || shape.out_c > 64 || shape.step_h != 1 || shape.step_w != 1) return std::nullopt;
   const uint32_t border = span_of(shape.row, shape.rows).extent - 1;

@@ -15,7 +15,7 @@ constexpr uint32_t kHaloThreads = 512, kWarpgroup = 128;
 // Loads a tile's pixels into the planes at `to`, as thread `thread` of `count`. Pieces of 16 bytes
 // are dealt round-robin; eight pixels of the same piece go to consecutive threads. So eight lanes
 // write contiguous bytes of a plane, and a warp reads contiguous global memory.
-template <Feed feed, uint32_t kChannels, int kAtOnce>
+template <OperandFeed feed, uint32_t kChannels, int kAtOnce>
 __device__ inline void fetch(const IgemmCall& call, uint32_t index, uint32_t to, uint32_t thread,
                              uint32_t count) {
   constexpr uint32_t kRowBytes = kChannels * feed_bytes(feed), kPieces = kRowBytes / 16;
@@ -26,7 +26,7 @@ __device__ inline void fetch(const IgemmCall& call, uint32_t index, uint32_t to,
     piece = item / 8 % kPieces;
     return item / (8 * kPieces) * 8 + item % 8;
   };
-  if constexpr (feed == Feed::bf16) {
+  if constexpr (feed == OperandFeed::bf16) {
 #pragma unroll kAtOnce
     for (uint32_t item = thread; item < items; item += count) {
       uint32_t piece;
@@ -99,7 +99,7 @@ __device__ inline void multiply(const IgemmCall& call, uint64_t a, uint64_t b, u
   mma_commit();
 }
 
-template <Feed feed, int kColumns, int kChannels>
+template <OperandFeed feed, int kColumns, int kChannels>
 __global__ void __launch_bounds__(kHaloThreads, kColumns <= 32 ? 2 : 1)
     halo_kernel(ULP_TABLE(IgemmCall) call) {
   ULP_SHARED(uint8_t, memory);
@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(kHaloThreads, kColumns <= 32 ? 2 : 1)
   report(seen, call.out.stats);
 }
 
-template <Feed feed, int kColumns, int kChannels>
+template <OperandFeed feed, int kColumns, int kChannels>
 void start_tile(const IgemmCall& call, Stream stream) {
   auto* kernel = halo_kernel<feed, kColumns, kChannels>;
 #if defined(__CUDACC__)
@@ -196,7 +196,7 @@ void start_tile(const IgemmCall& call, Stream stream) {
   launch(kernel, {call.tiling.grid, kHaloThreads, call.tiling.shared}, stream, call);
 }
 
-template <Feed feed, int kColumns>
+template <OperandFeed feed, int kColumns>
 void start_channels(const IgemmCall& call, Stream stream) {
   switch (call.tiling.channels) {
     case 16:
@@ -208,7 +208,7 @@ void start_channels(const IgemmCall& call, Stream stream) {
   }
 }
 
-template <Feed feed>
+template <OperandFeed feed>
 void start_columns(const IgemmCall& call, Stream stream) {
   switch (call.tiling.columns) {
     case 16:
@@ -222,9 +222,9 @@ void start_columns(const IgemmCall& call, Stream stream) {
 
 }  // namespace
 
-void start_halo(const IgemmCall& call, Feed feed, Stream stream) {
-  feed == Feed::bf16 ? start_columns<Feed::bf16>(call, stream)
-                     : start_columns<Feed::bf16_from_8>(call, stream);
+void start_halo(const IgemmCall& call, OperandFeed feed, Stream stream) {
+  feed == OperandFeed::bf16 ? start_columns<OperandFeed::bf16>(call, stream)
+                            : start_columns<OperandFeed::bf16_from_8>(call, stream);
 }
 
 }  // namespace ulp::cuda

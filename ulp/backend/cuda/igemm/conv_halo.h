@@ -80,11 +80,11 @@ constexpr uint32_t halo_bytes(const IgemmTiling& tiling) { return tiling.halo.pi
 
 // Completes a tiling whose columns, images and rows are set. False if the kernel does not support
 // it or a tile does not fit.
-bool make_halo(const IgemmShape& shape, Feed feed, uint32_t processors, IgemmTiling& tiling);
+bool make_halo(const IgemmShape& shape, OperandFeed feed, uint32_t processors, IgemmTiling& tiling);
 // Threads load the pixels themselves, from call.in.
-void start_halo(const IgemmCall& call, Feed feed, Stream stream);
+void start_halo(const IgemmCall& call, OperandFeed feed, Stream stream);
 // The tiling that a cost model finds fastest. None if there are few taps or many columns: the
 // pipelined kernel is better there.
-std::optional<IgemmTiling> choose_halo(const IgemmShape& shape, Feed feed, uint32_t processors);
+std::optional<IgemmTiling> choose_halo(const IgemmShape& shape, OperandFeed feed, uint32_t processors);
 
 }  // namespace ulp::cuda

@@ -21,7 +21,7 @@ namespace {
 
 // A convolution as the kernels compute it.
 struct Described {
-  Feed feed = Feed::bf16;
+  OperandFeed feed = OperandFeed::bf16;
   float factor = 1;  // of weights
   bool gradient = false;
   ConvExtents32 conv;  // after im2col, if there is any
@@ -29,7 +29,7 @@ struct Described {
   std::vector<IgemmPart> parts;
   std::vector<IgemmTiling> tilings;
   // For fp16 products: what recomputes marked tiles, and the power of two by which products differ.
-  Feed recompute_feed = Feed::tf32_from_16;
+  OperandFeed recompute_feed = OperandFeed::tf32_from_16;
   std::vector<IgemmTiling> recompute_tilings;
   std::vector<uint32_t> mark_shifts;
   int power = 0;
@@ -46,7 +46,7 @@ std::string choose_feed(const Operand& x, const FloatFormat& weight, Described& 
   const FloatFormat& format = *x.format();
   const QuickCodec& codec = x.form().stored.codec;
   if (format == operand_format(Unit::bf16)) {
-    made.feed = Feed::bf16;
+    made.feed = OperandFeed::bf16;
     return why_not_held(Unit::bf16, weight);
   }
   if (format.specials != Specials::none)
@@ -57,13 +57,13 @@ std::string choose_feed(const Operand& x, const FloatFormat& weight, Described& 
     const int power = operand_format(Unit::bf16).bias - format.bias;
     if (power >= -126 && power <= 127 && holds(Unit::bf16, weight) &&
         holds(Unit::bf16, scaled_by(weight, power))) {
-      made.feed = Feed::bf16_from_8;
+      made.feed = OperandFeed::bf16_from_8;
       made.factor = bits_float(static_cast<uint32_t>(power + 127) << 23);
       return "";
     }
-    made.feed = Feed::tf32_from_8;
+    made.feed = OperandFeed::tf32_from_8;
   } else if (format.bits() == 16) {
-    made.feed = Feed::tf32_from_16;
+    made.feed = OperandFeed::tf32_from_16;
   } else {
     return "codes are not of 8 or 16 bits";
   }
@@ -83,7 +83,8 @@ std::optional<int> fp16_power(const FloatFormat& weight) {
   for (const int whole : {weight.bias - 15, weight.bias - 16}) {
     if (holds(Unit::fp16, scaled_by(weight, whole))) power = whole;
   }
-  // As fp16_of expects it; must be an fp32 number.
+  // Weights are multiplied by 2^factor, as fp16_of expects them; it and all products must be fp32
+  // numbers.
   const int factor = power - 112;
   if (factor < -126 || factor > 127 || weight.emin() - weight.man + factor < -149) return std::nullopt;
   return power;
@@ -101,7 +102,7 @@ void prefer_fp16(const Problem& problem, const Operand& x, const FloatFormat& we
   // Parts of a strided gradient have few taps: measured, converting input stages costs as much as
   // their products save.
   if (made.parts.size() > 1) return;
-  const bool narrow = made.feed == Feed::tf32_from_8;
+  const bool narrow = made.feed == OperandFeed::tf32_from_8;
   // Codes must fit the exponent field of fp16; its highest field is detected.
   if (narrow && format.top > 31) return;
   const std::optional<int> weight_power = fp16_power(weight);
@@ -113,7 +114,7 @@ void prefer_fp16(const Problem& problem, const Operand& x, const FloatFormat& we
   if (-power - 48 < -126 || most - power + 60 > 127) return;
   std::vector<IgemmTiling> tilings, recompute_tilings;
   std::vector<uint32_t> shifts;
-  const Feed feed = narrow ? Feed::fp16_from_8 : Feed::fp16_from_16;
+  const OperandFeed feed = narrow ? OperandFeed::fp16_from_8 : OperandFeed::fp16_from_16;
   for (const IgemmPart& part : made.parts) {
     const std::optional<IgemmTiling> tiling = choose_tiling(part.shape, feed, igemm_processors());
     if (!tiling) return;
@@ -171,6 +172,8 @@ std::string describe(const Problem& problem, Described& made) {
   if (!out.stored.fp32 && !make_rounder(false, out.stored.codec, out.mode, out.number).quick)
     return "the result is not rounded to nearest even in a few steps";
 
+  const uint32_t own_in = made.gradient ? made.conv.out_c : made.conv.c,
+                 own_out = made.gradient ? made.conv.c : made.conv.out_c;
   // The copy engine takes multiples of 16 bytes, and threads write groups of eight.
   if (!made.gradient && made.conv.c % (16 / feed_bytes(made.feed)) != 0) {
     made.gathered = gathered(made.conv);
@@ -181,7 +184,7 @@ std::string describe(const Problem& problem, Described& made) {
   const uint32_t in_c = made.gradient ? made.conv.out_c : made.conv.c,
                  out_c = made.gradient ? made.conv.c : made.conv.out_c, granule = 16 / feed_bytes(made.feed);
   if (in_c % granule != 0 || out_c % kGroup != 0) {
-    return fmt::format("{} and {} channels are not multiples of {} and {}", in_c, out_c, granule, kGroup);
+    return fmt::format("{} and {} channels are not multiples of {} and {}", own_in, own_out, granule, kGroup);
   }
   made.parts = made.gradient ? gradient_parts(made.conv) : std::vector{forward_part(made.conv)};
   if (const auto halo =
@@ -249,7 +252,7 @@ class IgemmTask : public Task {
   size_t prepared() const override { return prepared_; }
   // The window of 16-bit codes follows the images' largest magnitude.
   std::vector<TensorId> reads_range_of() const override {
-    return feed_ == Feed::fp16_from_16 ? std::vector{base_} : std::vector<TensorId>{};
+    return feed_ == OperandFeed::fp16_from_16 ? std::vector{base_} : std::vector<TensorId>{};
   }
 
   // The packing job that writes the weight blocks from `to` on.
@@ -304,11 +307,11 @@ class IgemmTask : public Task {
     }
   }
 
-  static std::string_view how(Feed feed) {
+  static std::string_view how(OperandFeed feed) {
     switch (feed) {
-      case Feed::fp16_from_8:
+      case OperandFeed::fp16_from_8:
         return "fp16, tiles with numbers outside of it again in tf32";
-      case Feed::fp16_from_16:
+      case OperandFeed::fp16_from_16:
         return "fp16 in a window that follows the largest number, tiles with many numbers outside again in "
                "tf32";
       default:
@@ -316,8 +319,8 @@ class IgemmTask : public Task {
     }
   }
 
-  void fill(const Described& made, Feed feed, const std::vector<IgemmTiling>& tilings, IgemmWeights& weights,
-            std::vector<Launch>& calls, Workspace& book) {
+  void fill(const Described& made, OperandFeed feed, const std::vector<IgemmTiling>& tilings,
+            IgemmWeights& weights, std::vector<Launch>& calls, Workspace& book) {
     const WriteView& out = result_.form();
     weights.product = feed_product(feed);
     weights.images = static_cast<uint32_t>(made.parts.size());
@@ -336,8 +339,8 @@ class IgemmTask : public Task {
   }
 
   // Packs the weights, then launches all parts.
-  void start(const RunContext& context, Feed feed, IgemmWeights& weights, const std::vector<Launch>& calls,
-             const uint8_t* in) const {
+  void start(const RunContext& context, OperandFeed feed, IgemmWeights& weights,
+             const std::vector<Launch>& calls, const uint8_t* in) const {
     const auto words = [&](size_t offset) { return reinterpret_cast<uint32_t*>(context.workspace + offset); };
     const bool marks = feeds_fp16(feed_);
     if (marks) {
@@ -362,7 +365,7 @@ class IgemmTask : public Task {
     }
   }
 
-  Feed feed_, recompute_feed_;
+  OperandFeed feed_, recompute_feed_;
   Operand x_, weight_;
   Result result_;
   IgemmWeights weights_, recompute_weights_;  // without addresses

@@ -75,7 +75,7 @@ uint32_t igemm_processors() {
   return processors;
 }
 
-void run_conv_igemm(const IgemmCall& call, Feed feed, const uint8_t* in, Stream stream) {
+void run_conv_igemm(const IgemmCall& call, OperandFeed feed, const uint8_t* in, Stream stream) {
   const IgemmShape& shape = call.shape;
   IgemmCall filled = call;
   filled.in = in;
@@ -86,17 +86,17 @@ void run_conv_igemm(const IgemmCall& call, Feed feed, const uint8_t* in, Stream 
       call.tiling.box_rows,
       swizzles_rows(feed, call.tiling.channels) ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE);
   switch (feed) {
-    case Feed::bf16_from_8:
+    case OperandFeed::bf16_from_8:
       return start_bf16_from_8(map, filled, stream);
-    case Feed::bf16:
+    case OperandFeed::bf16:
       return start_bf16(map, filled, stream);
-    case Feed::tf32_from_8:
+    case OperandFeed::tf32_from_8:
       return start_tf32_from_8(map, filled, stream);
-    case Feed::tf32_from_16:
+    case OperandFeed::tf32_from_16:
       return start_tf32_from_16(map, filled, stream);
-    case Feed::fp16_from_8:
+    case OperandFeed::fp16_from_8:
       return start_fp16_from_8(map, filled, stream);
-    case Feed::fp16_from_16:
+    case OperandFeed::fp16_from_16:
       return start_fp16_from_16(map, filled, stream);
   }
 }

@@ -32,7 +32,7 @@
 namespace ulp::cuda {
 
 // How codes become tensor core operands.
-enum class Feed : uint8_t {
+enum class OperandFeed : uint8_t {
   bf16_from_8,   // 8-bit codes without specials, multiplied as bf16
   bf16,          // bf16, used as stored
   tf32_from_8,   // 8-bit codes without specials, multiplied as tf32
@@ -44,17 +44,23 @@ enum class Feed : uint8_t {
 };
 // The operand type of the tensor core.
 enum class MmaType : uint8_t { bf16, tf32, fp16 };
-constexpr MmaType feed_product(Feed feed) {
-  if (feed == Feed::tf32_from_8 || feed == Feed::tf32_from_16) return MmaType::tf32;
-  return feed == Feed::fp16_from_8 || feed == Feed::fp16_from_16 ? MmaType::fp16 : MmaType::bf16;
+constexpr MmaType feed_product(OperandFeed feed) {
+  if (feed == OperandFeed::tf32_from_8 || feed == OperandFeed::tf32_from_16) return MmaType::tf32;
+  return feed == OperandFeed::fp16_from_8 || feed == OperandFeed::fp16_from_16 ? MmaType::fp16
+                                                                               : MmaType::bf16;
 }
-constexpr bool feeds_tf32(Feed feed) { return feed_product(feed) == MmaType::tf32; }
-constexpr bool feeds_fp16(Feed feed) { return feed_product(feed) == MmaType::fp16; }
-constexpr uint32_t feed_bytes(Feed feed) {
-  return feed == Feed::bf16_from_8 || feed == Feed::tf32_from_8 || feed == Feed::fp16_from_8 ? 1 : 2;
+constexpr bool feeds_tf32(OperandFeed feed) { return feed_product(feed) == MmaType::tf32; }
+constexpr bool feeds_fp16(OperandFeed feed) { return feed_product(feed) == MmaType::fp16; }
+constexpr uint32_t feed_bytes(OperandFeed feed) {
+  return feed == OperandFeed::bf16_from_8 || feed == OperandFeed::tf32_from_8 ||
+                 feed == OperandFeed::fp16_from_8
+             ? 1
+             : 2;
 }
 // True if the copy engine swizzles rows of this many channels.
-constexpr bool swizzles_rows(Feed feed, uint32_t channels) { return channels * feed_bytes(feed) == 128; }
+constexpr bool swizzles_rows(OperandFeed feed, uint32_t channels) {
+  return channels * feed_bytes(feed) == 128;
+}
 
 // For 16-bit codes: how many values below the window a tile may have and still be done in fp16. The
 // input stage's groups of eight channels are dealt to 64 converter threads. Each chunk counts the
@@ -127,9 +133,11 @@ struct IgemmTiling {
   HaloTiles halo;
 
   constexpr bool is_halo() const { return halo.pieces != 0; }
-  constexpr uint32_t block_bytes(Feed feed) const { return columns * channels * (feeds_tf32(feed) ? 4 : 2); }
+  constexpr uint32_t block_bytes(OperandFeed feed) const {
+    return columns * channels * (feeds_tf32(feed) ? 4 : 2);
+  }
   // Bytes of all packed weights.
-  constexpr size_t image_bytes(Feed feed, uint32_t taps) const {
+  constexpr size_t image_bytes(OperandFeed feed, uint32_t taps) const {
     return size_t{column_tiles} * chunks * taps * block_bytes(feed);
   }
 };
@@ -187,7 +195,7 @@ struct IgemmWeights {
   bool quick = false;
 };
 
-// What differs between the parts of a convolution that share one launch.
+// The arguments that differ between the parts of a convolution that share one launch.
 struct IgemmTaps {
   const uint8_t* image = nullptr;  // packed weights
   uint32_t stages = 4;             // as in IgemmTiling
@@ -248,6 +256,6 @@ uint32_t weight_blocks(const IgemmWeights& weights);
 // changed.
 void prepare_weights(std::span<IgemmWeights> weights, Stream stream);
 // `in` and every pixel in it must be aligned to 16 bytes.
-void run_conv_igemm(const IgemmCall& call, Feed feed, const uint8_t* in, Stream stream);
+void run_conv_igemm(const IgemmCall& call, OperandFeed feed, const uint8_t* in, Stream stream);
 
 }  // namespace ulp::cuda

@@ -3,7 +3,7 @@
 namespace ulp::cuda {
 
 void start_bf16(const CUtensorMap& map, const IgemmCall& call, Stream stream) {
-  start_channels<Feed::bf16>(map, call, stream);
+  start_channels<OperandFeed::bf16>(map, call, stream);
 }
 
 }  // namespace ulp::cuda

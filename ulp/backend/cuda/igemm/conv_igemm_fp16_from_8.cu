@@ -3,7 +3,7 @@
 namespace ulp::cuda {
 
 void start_fp16_from_8(const CUtensorMap& map, const IgemmCall& call, Stream stream) {
-  start_channels<Feed::fp16_from_8>(map, call, stream);
+  start_channels<OperandFeed::fp16_from_8>(map, call, stream);
 }
 
 }  // namespace ulp::cuda

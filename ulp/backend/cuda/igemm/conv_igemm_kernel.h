@@ -18,7 +18,7 @@ namespace ulp::cuda {
 constexpr int kConsumers = 256, kIgemmThreads = kConsumers + 128;
 
 // A thread's part of a pixel: `channels` / 4 neighbouring codes.
-template <Feed feed, int channels>
+template <OperandFeed feed, int channels>
 struct FeedPart {
   static constexpr int kWords = channels / 4 * static_cast<int>(feed_bytes(feed)) / 4;
   // k steps of the tensor core.
@@ -51,7 +51,7 @@ struct FeedPart {
   // Operands of row `row` (0: the warp's first eight rows, 1: the others).
   __device__ static void convert(const IgemmCall& call, const uint32_t (&word)[kWords], int row,
                                  uint32_t (&a)[kSteps][4]) {
-    if constexpr (feed == Feed::bf16_from_8 || feed == Feed::fp16_from_8) {
+    if constexpr (feed == OperandFeed::bf16_from_8 || feed == OperandFeed::fp16_from_8) {
 #pragma unroll
       for (int i = 0; i < kWords; ++i) {
         // Two codes, sign-extended and shifted to bf16's or fp16's position; the mask leaves one
@@ -59,14 +59,14 @@ struct FeedPart {
         a[i][row] = two_signed<0x9180>(word[i]) << call.shift & call.mask;
         a[i][2 + row] = two_signed<0xB3A2>(word[i]) << call.shift & call.mask;
       }
-    } else if constexpr (feed == Feed::bf16 || feed == Feed::fp16_from_16) {
+    } else if constexpr (feed == OperandFeed::bf16 || feed == OperandFeed::fp16_from_16) {
 #pragma unroll
       for (int i = 0; i < kSteps; ++i) {
         a[i][row] = word[2 * i];
         a[i][2 + row] = word[2 * i + 1];
       }
     } else {
-      constexpr int kBits = feed == Feed::tf32_from_8 ? 8 : 16, kEach = 32 / kBits;
+      constexpr int kBits = feed == OperandFeed::tf32_from_8 ? 8 : 16, kEach = 32 / kBits;
 #pragma unroll
       for (int i = 0; i < 2 * kSteps; ++i) {
         const uint32_t top = word[i / kEach] << (32 - kBits - kBits * (i % kEach));
@@ -77,7 +77,7 @@ struct FeedPart {
   }
 };
 
-template <int kColumns, int kRowTiles, Feed feed, int kChannels>
+template <int kColumns, int kRowTiles, OperandFeed feed, int kChannels>
 __global__ void __launch_bounds__(kIgemmThreads, kColumns* kRowTiles <= 64 ? 2 : 1)
     conv_igemm_kernel(const __grid_constant__ CUtensorMap map, const __grid_constant__ IgemmCall call) {
   using Fed = FeedPart<feed, kChannels>;
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(kIgemmThreads, kColumns* kRowTiles <= 64 ? 2 :
     uint32_t outside = 0;
 #pragma unroll 4
     for (uint32_t i = threadIdx.x; i < call.outside_words; i += kIgemmThreads) outside |= call.outside[i];
-    if (feed == Feed::fp16_from_16 && call.most != nullptr)
+    if (feed == OperandFeed::fp16_from_16 && call.most != nullptr)
       offset = window_offset(call.fp16_source, float_bits(*call.most));
     if (__syncthreads_or(static_cast<int>(outside)) != 0) {
       for (uint32_t tile = blockIdx.x + gridDim.x * threadIdx.x; tile < tiles;
@@ -154,7 +154,8 @@ __global__ void __launch_bounds__(kIgemmThreads, kColumns* kRowTiles <= 64 ? 2 :
 
   constexpr bool kTwo = kColumns * kRowTiles <= 64;  // two blocks per multiprocessor
   if (threadIdx.x >= kConsumers) {
-    // What consumers gain and producers keep must not exceed what the block had at launch.
+    // The registers of consumers and producers together must not exceed those of the block at
+    // launch.
     fewer_registers<!kFp16 ? 24 : kTwo ? 32 : 40>();
     if (taps == 0) return;
     if (threadIdx.x == kConsumers) {
@@ -368,7 +369,7 @@ __global__ void __launch_bounds__(kIgemmThreads, kColumns* kRowTiles <= 64 ? 2 :
         if (outside > kMostOutside) *call.marked = 1;
       }
       if (outside > kMostOutside) continue;
-      if constexpr (feed == Feed::fp16_from_16) {
+      if constexpr (feed == OperandFeed::fp16_from_16) {
         for (uint32_t chunk = 0; chunk < chunks && where != 0; ++chunk) {
           if ((where >> chunk % 32 & 1) == 0) continue;
           uint32_t image, p, q;
@@ -408,7 +409,7 @@ __global__ void __launch_bounds__(kIgemmThreads, kColumns* kRowTiles <= 64 ? 2 :
   report_warp(seen, call.out.stats);
 }
 
-template <int kColumns, int kRowTiles, Feed feed, int kChannels>
+template <int kColumns, int kRowTiles, OperandFeed feed, int kChannels>
 void start_tile(const CUtensorMap& map, const IgemmCall& call, Stream stream) {
   auto* kernel = conv_igemm_kernel<kColumns, kRowTiles, feed, kChannels>;
   static const cudaError_t allowed =
@@ -418,7 +419,7 @@ void start_tile(const CUtensorMap& map, const IgemmCall& call, Stream stream) {
   check_launch();
 }
 
-template <Feed feed, int kChannels>
+template <OperandFeed feed, int kChannels>
 void start_columns(const CUtensorMap& map, const IgemmCall& call, Stream stream) {
   const bool tall = call.tiling.rows == 256;
   switch (call.tiling.columns) {
@@ -433,12 +434,12 @@ void start_columns(const CUtensorMap& map, const IgemmCall& call, Stream stream)
   }
 }
 
-template <Feed feed>
+template <OperandFeed feed>
 void start_channels(const CUtensorMap& map, const IgemmCall& call, Stream stream) {
   if (call.tiling.channels == 16) return start_columns<feed, 16>(map, call, stream);
-  if constexpr (feed == Feed::bf16_from_8 || feed == Feed::fp16_from_8) {
+  if constexpr (feed == OperandFeed::bf16_from_8 || feed == OperandFeed::fp16_from_8) {
     if (call.tiling.channels == 64) return start_columns<feed, 64>(map, call, stream);
-  } else if constexpr (feed == Feed::bf16 || feed == Feed::fp16_from_16) {
+  } else if constexpr (feed == OperandFeed::bf16 || feed == OperandFeed::fp16_from_16) {
     if (call.tiling.channels == 64) {
       return call.tiling.rows == 256 ? start_tile<128, 2, feed, 64>(map, call, stream)
                                      : start_tile<128, 1, feed, 64>(map, call, stream);

@@ -1,5 +1,5 @@
 // Launching the kernels of conv_igemm.h. They are compiled separately for sm_90a, one file per
-// Feed.
+// OperandFeed.
 #pragma once
 
 #include <cuda.h>

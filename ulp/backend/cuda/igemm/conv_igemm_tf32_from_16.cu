@@ -3,7 +3,7 @@
 namespace ulp::cuda {
 
 void start_tf32_from_16(const CUtensorMap& map, const IgemmCall& call, Stream stream) {
-  start_channels<Feed::tf32_from_16>(map, call, stream);
+  start_channels<OperandFeed::tf32_from_16>(map, call, stream);
 }
 
 }  // namespace ulp::cuda

@@ -50,9 +50,9 @@ constexpr Candidate kCandidates[] = {
     {256, 32, 1.4, 1.9, 1.9},   {128, 32, 0.75, 1.05, 1.05},
 };
 
-double cost(const Candidate& candidate, uint32_t tiles, Feed feed, uint32_t processors) {
+double cost(const Candidate& candidate, uint32_t tiles, OperandFeed feed, uint32_t processors) {
   const uint32_t each = (tiles + processors - 1) / processors;
-  const bool ready = feed == Feed::bf16 || feed == Feed::fp16_from_16;
+  const bool ready = feed == OperandFeed::bf16 || feed == OperandFeed::fp16_from_16;
   return each / 2 * (ready ? candidate.pair_of_bf16 : candidate.pair) + each % 2 * candidate.alone;
 }
 
@@ -76,7 +76,7 @@ bool worth_trying(const Candidate& candidate, uint32_t out_c, bool others) {
 }
 
 // Completes a tiling with this many input stages of this many channels. False if it does not fit.
-bool fill_input_stages(const IgemmShape& shape, Feed feed, uint32_t processors, uint32_t input_pixels,
+bool fill_input_stages(const IgemmShape& shape, OperandFeed feed, uint32_t processors, uint32_t input_pixels,
                        uint32_t channels, uint32_t input_stages, IgemmTiling& tiling) {
   tiling.channels = channels;
   tiling.chunks = (shape.in_c + tiling.channels - 1) / tiling.channels;
@@ -102,11 +102,11 @@ bool fill_input_stages(const IgemmShape& shape, Feed feed, uint32_t processors, 
 
 // Two input stages: one is copied while the other is read. If input stages are converted in
 // between, a third is used, provided that weights keep the stages they need.
-bool fill_tiling(const IgemmShape& shape, Feed feed, uint32_t processors, uint32_t input_pixels,
+bool fill_tiling(const IgemmShape& shape, OperandFeed feed, uint32_t processors, uint32_t input_pixels,
                  uint32_t channels, IgemmTiling& tiling) {
   if (!fill_input_stages(shape, feed, processors, input_pixels, channels, 2, tiling)) return false;
   IgemmTiling three = tiling;
-  if (feed == Feed::fp16_from_16 &&
+  if (feed == OperandFeed::fp16_from_16 &&
       fill_input_stages(shape, feed, processors, input_pixels, channels, kMostInputStages, three) &&
       three.stationary == tiling.stationary &&
       (three.stationary || three.stages >= std::min(tiling.stages, 4u)))
@@ -115,14 +115,15 @@ bool fill_tiling(const IgemmShape& shape, Feed feed, uint32_t processors, uint32
 }
 
 // Completes a tiling whose rows and columns are set, with input stages of `input_pixels` pixels.
-bool fill_widest(const IgemmShape& shape, Feed feed, uint32_t processors, uint32_t input_pixels,
+bool fill_widest(const IgemmShape& shape, OperandFeed feed, uint32_t processors, uint32_t input_pixels,
                  IgemmTiling& tiling) {
   // A thread writes a quarter of the columns, or none.
   if (shape.out_c % (tiling.columns / 4) != 0) return false;
   // With 16-bit codes, 64 channels of operands fit the registers only if the block is alone on a
   // multiprocessor.
-  const bool wide = feed == Feed::bf16_from_8 || feed == Feed::fp16_from_8 ||
-                    ((feed == Feed::bf16 || feed == Feed::fp16_from_16) && tiling.columns == 128);
+  const bool wide =
+      feed == OperandFeed::bf16_from_8 || feed == OperandFeed::fp16_from_8 ||
+      ((feed == OperandFeed::bf16 || feed == OperandFeed::fp16_from_16) && tiling.columns == 128);
   const uint32_t widest = wide ? 64 : 32;
   const uint32_t channels = shape.in_c >= widest ? widest : shape.in_c > 16 ? 32 : 16;
   // Wide input stages need fewer steps, but must leave room for enough weight stages.
@@ -243,12 +244,12 @@ int32_t lowest_offset(const IgemmShape& shape) {
   return lowest;
 }
 
-bool make_tiling(const IgemmShape& shape, Feed feed, uint32_t processors, IgemmTiling& tiling) {
+bool make_tiling(const IgemmShape& shape, OperandFeed feed, uint32_t processors, IgemmTiling& tiling) {
   const std::optional<uint32_t> input_pixels = input_rows(shape, tiling.rows);
   return input_pixels && fill_widest(shape, feed, processors, *input_pixels, tiling);
 }
 
-std::vector<IgemmTiling> make_tilings(std::span<const IgemmPart> parts, Feed feed, uint32_t processors,
+std::vector<IgemmTiling> make_tilings(std::span<const IgemmPart> parts, OperandFeed feed, uint32_t processors,
                                       uint32_t rows, uint32_t columns) {
   IgemmTiling empty;
   empty.rows = rows;
@@ -277,7 +278,8 @@ std::vector<IgemmTiling> make_tilings(std::span<const IgemmPart> parts, Feed fee
   return together;
 }
 
-std::vector<IgemmTiling> choose_tilings(std::span<const IgemmPart> parts, Feed feed, uint32_t processors) {
+std::vector<IgemmTiling> choose_tilings(std::span<const IgemmPart> parts, OperandFeed feed,
+                                        uint32_t processors) {
   std::vector<IgemmTiling> best;
   double least = 0;
   const uint32_t out_c = parts[0].shape.out_c;
@@ -309,7 +311,7 @@ std::vector<IgemmTiling> choose_tilings(std::span<const IgemmPart> parts, Feed f
   return best;
 }
 
-std::optional<IgemmTiling> choose_tiling(const IgemmShape& shape, Feed feed, uint32_t processors) {
+std::optional<IgemmTiling> choose_tiling(const IgemmShape& shape, OperandFeed feed, uint32_t processors) {
   std::optional<IgemmTiling> best;
   double least = 0;
   for (const Candidate& candidate : kCandidates) {
@@ -326,7 +328,7 @@ std::optional<IgemmTiling> choose_tiling(const IgemmShape& shape, Feed feed, uin
   return best;
 }
 
-std::optional<Recompute> choose_recompute(const IgemmShape& shape, Feed feed, uint32_t processors,
+std::optional<Recompute> choose_recompute(const IgemmShape& shape, OperandFeed feed, uint32_t processors,
                                           const IgemmTiling& marked) {
   Recompute recompute;
   recompute.tiling.rows = 128;
@@ -341,15 +343,15 @@ Fp16Source fp16_source(const QuickCodec& codec) {
   return {man, 1 - codec.spec.emin, codec.spec.max_code >> man};
 }
 
-void complete(IgemmCall& call, Feed feed, const QuickCodec& codec) {
+void complete(IgemmCall& call, OperandFeed feed, const QuickCodec& codec) {
   const IgemmShape& shape = call.shape;
   const uint32_t bits = 8 * feed_bytes(feed);
-  if (feed == Feed::bf16_from_8) {
+  if (feed == OperandFeed::bf16_from_8) {
     call.shift = static_cast<uint32_t>(7 - codec.spec.man);
     call.mask = (0x8000u | 0x7Fu << call.shift) * 0x00010001u;
   } else if (feeds_fp16(feed)) {
     call.fp16_source = fp16_source(codec);
-    if (feed == Feed::fp16_from_8) {
+    if (feed == OperandFeed::fp16_from_8) {
       call.shift = 10 - call.fp16_source.man;
       call.mask = (0x8000u | 0x7Fu << call.shift) * 0x00010001u;
       // fp16's highest exponent field is no number.
@@ -388,7 +390,7 @@ void complete(IgemmCall& call, Feed feed, const QuickCodec& codec) {
   }
 }
 
-bool merge_calls(IgemmCall& call, const IgemmCall& other, Feed feed) {
+bool merge_calls(IgemmCall& call, const IgemmCall& other, OperandFeed feed) {
   if (call.parts == kMostParts || other.parts != 1 || feeds_fp16(feed) || call.tiling.is_halo() ||
       other.tiling.is_halo() || call.shape.out_h != other.shape.out_h ||
       call.shape.out_w != other.shape.out_w || !alike(call.tiling, other.tiling))

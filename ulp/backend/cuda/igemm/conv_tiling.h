@@ -39,20 +39,21 @@ IgemmPart forward_part(const ConvExtents32& conv);
 std::vector<IgemmPart> gradient_parts(const ConvExtents32& conv);
 
 // Completes a tiling whose rows and columns are set. False if a tile does not fit.
-bool make_tiling(const IgemmShape& shape, Feed feed, uint32_t processors, IgemmTiling& tiling);
+bool make_tiling(const IgemmShape& shape, OperandFeed feed, uint32_t processors, IgemmTiling& tiling);
 // Number of pixels between the lowest and the highest that any tile of `rows` results reads. None
 // if results are not in the order of their pixels.
 std::optional<uint32_t> input_rows(const IgemmShape& shape, uint32_t rows);
 // Offset of the first tap from a result's own pixel, in pixels: 0 or less.
 int32_t lowest_offset(const IgemmShape& shape);
 // The tiling expected to be fastest; none if none fits.
-std::optional<IgemmTiling> choose_tiling(const IgemmShape& shape, Feed feed, uint32_t processors);
+std::optional<IgemmTiling> choose_tiling(const IgemmShape& shape, OperandFeed feed, uint32_t processors);
 // Tilings of several parts with these rows and columns. If possible they are such that one launch
 // does all parts; otherwise each part has its own. Empty if one does not fit.
-std::vector<IgemmTiling> make_tilings(std::span<const IgemmPart> parts, Feed feed, uint32_t processors,
+std::vector<IgemmTiling> make_tilings(std::span<const IgemmPart> parts, OperandFeed feed, uint32_t processors,
                                       uint32_t rows, uint32_t columns);
 // The fastest of those. If parts are launched separately, the fastest for each.
-std::vector<IgemmTiling> choose_tilings(std::span<const IgemmPart> parts, Feed feed, uint32_t processors);
+std::vector<IgemmTiling> choose_tilings(std::span<const IgemmPart> parts, OperandFeed feed,
+                                        uint32_t processors);
 
 Fp16Source fp16_source(const QuickCodec& codec);
 // How marked tiles are recomputed: with the same columns, and with few rows so that a few tiles do
@@ -61,15 +62,15 @@ struct Recompute {
   IgemmTiling tiling;
   uint32_t mark_shift = 0;
 };
-std::optional<Recompute> choose_recompute(const IgemmShape& shape, Feed feed, uint32_t processors,
+std::optional<Recompute> choose_recompute(const IgemmShape& shape, OperandFeed feed, uint32_t processors,
                                           const IgemmTiling& marked);
 
 // Sets the one part and the fields after `rounder` from the call's shape and the format of the
 // codes. Does not set what only fp16 needs, nor the addresses of weights.
-void complete(IgemmCall& call, Feed feed, const QuickCodec& codec);
+void complete(IgemmCall& call, OperandFeed feed, const QuickCodec& codec);
 // Adds the other call's part to this call, if one launch can do both. Not for fp16 products, whose
 // marks are per part, nor for the recomputation of marked tiles.
-bool merge_calls(IgemmCall& call, const IgemmCall& other, Feed feed);
+bool merge_calls(IgemmCall& call, const IgemmCall& other, OperandFeed feed);
 
 // Where a part's weights come from and where they are packed to.
 IgemmWeights::Image weight_image(const IgemmPart& part, const IgemmTiling& tiling, uint32_t* to);

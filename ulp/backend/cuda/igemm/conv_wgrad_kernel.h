@@ -1,6 +1,6 @@
-// What the wgrad kernels of conv_wgrad.h share. Three consumer warpgroups multiply, one per row of
-// taps. In the fourth warpgroup one thread issues the copies of pixels and gradients to shared
-// memory, one warp tabulates each pixel's position and valid taps, and other warps convert
+// Device code that the wgrad kernels of conv_wgrad.h share. Three consumer warpgroups multiply, one
+// per row of taps. In the fourth warpgroup one thread issues the copies of pixels and gradients to
+// shared memory, one warp tabulates each pixel's position and valid taps, and other warps convert
 // gradients to the tensor core's layout. The kernels differ in how they convert and multiply. Only
 // for files compiled for sm_90a.
 #pragma once
@@ -225,7 +225,7 @@ struct GradBlock {
     }
   }
 
-  // What a warp multiplies in product b: one column of taps and sixteen channels. `moved` is the
+  // The tap of a warp in product b, which is one column of taps and sixteen channels. `moved` is the
   // tap's pixel offset, `bit` its bit in the table.
   struct Tap {
     uint32_t moved, bit;

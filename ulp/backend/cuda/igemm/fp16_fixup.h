@@ -10,7 +10,7 @@ namespace ulp::cuda {
 
 // Two warps detect values that fp16 does not hold; they also convert 16-bit codes in place.
 constexpr uint32_t kConverters = 64;
-template <Feed feed, int kPieces>
+template <OperandFeed feed, int kPieces>
 class Converter {
  public:
   __device__ Converter(const IgemmCall& call, uint32_t offset)
@@ -23,13 +23,14 @@ class Converter {
     constexpr uint32_t kNext = kConverters * 16;
     HalvesSeen seen;
     uint32_t found = 0;
-    if (feed == Feed::fp16_from_8 && highest_ == 0) return 0;
+    if (feed == OperandFeed::fp16_from_8 && highest_ == 0) return 0;
     // Several loads are in flight at a time.
     for (; at + (kPieces - 1) * kNext < end; at += kPieces * kNext) several<kPieces>(at, seen, found);
     for (; at < end; at += kNext) several<1>(at, seen, found);
     __syncwarp();
-    const bool above = feed == Feed::fp16_from_8 ? (found & 0x80808080u) != 0 : seen.above(window_);
-    const uint32_t below = __ballot_sync(0xFFFFFFFFu, feed == Feed::fp16_from_16 && seen.below(window_));
+    const bool above = feed == OperandFeed::fp16_from_8 ? (found & 0x80808080u) != 0 : seen.above(window_);
+    const uint32_t below =
+        __ballot_sync(0xFFFFFFFFu, feed == OperandFeed::fp16_from_16 && seen.below(window_));
     return __any_sync(0xFFFFFFFFu, above) != 0 ? kMostOutside + 1 : static_cast<uint32_t>(__popc(below));
   }
 
@@ -47,7 +48,7 @@ class Converter {
     }
 #pragma unroll
     for (int i = 0; i < n; ++i) {
-      if constexpr (feed == Feed::fp16_from_8) {
+      if constexpr (feed == OperandFeed::fp16_from_8) {
         // A byte with all bits of `highest_` set gives 0x80 - 0, whose highest bit is set.
 #pragma unroll
         for (int k = 0; k < 4; ++k) found |= 0x80808080u - (~word[i][k] & highest_);
@@ -64,7 +65,7 @@ class Converter {
   uint32_t highest_;
 };
 
-// What a consumer thread knows of one of its rows.
+// One row of a consumer thread.
 struct IgemmRow {
   uint32_t at;     // address in the input stage, in bytes, of its part of the pixel
   uint32_t valid;  // bit mask of taps that lie inside the image

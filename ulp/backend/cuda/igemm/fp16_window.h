@@ -115,8 +115,8 @@ ULP_HD inline void to_fp16(const Fp16Window& window, uint32_t (&word)[4], Halves
 ULP_HD constexpr bool lies_below(const Fp16Window& window, uint32_t code) {
   return (((code & 0x7FFFu) - 1) & 0xFFFFu) < window.first_less;
 }
-// What fp16 loses of a code below the window, in fp32. Always exact, and the mantissa is no longer
-// than the code's.
+// The part of a code below the window that fp16 loses, in fp32. It is always exact, and its
+// mantissa is no longer than the code's.
 ULP_HD inline float missing_part(const Fp16Source& format, const Fp16Window& window, uint32_t offset,
                                  uint32_t code) {
   const uint32_t magnitude = code & 0x7FFFu;

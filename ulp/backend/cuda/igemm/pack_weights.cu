@@ -62,7 +62,7 @@ struct Batch {
   uint32_t first_block[most] = {};
   IgemmWeights weights[most];
 };
-// As many as fit the kernel parameters.
+// The most weights that fit the kernel parameters.
 constexpr uint32_t kMostWeights = 20;
 static_assert(sizeof(Batch<kMostWeights>) <= 32764);
 

@@ -23,7 +23,7 @@ namespace ulp::cuda {
 #define ULP_FLOATS_16(d, i) ULP_FLOATS_8(d, i), ULP_FLOATS_8(d, i + 8)
 #define ULP_FLOATS_32(d, i) ULP_FLOATS_16(d, i), ULP_FLOATS_16(d, i + 16)
 #define ULP_FLOATS_64(d, i) ULP_FLOATS_32(d, i), ULP_FLOATS_32(d, i + 32)
-// What comes after the sums: a in four registers, b's descriptor, and whether to add.
+// The operands after the sums: a in four registers, b's descriptor, and whether to add.
 #define ULP_FACTORS_8 "{%8,%9,%10,%11}, %12"
 #define ULP_FACTORS_16 "{%16,%17,%18,%19}, %20"
 #define ULP_FACTORS_32 "{%32,%33,%34,%35}, %36"
@@ -32,7 +32,7 @@ namespace ulp::cuda {
 #define ULP_ADDS_16 "%21"
 #define ULP_ADDS_32 "%37"
 #define ULP_ADDS_64 "%69"
-// The same if a is in shared memory too, and has a descriptor.
+// The same operands if a is in shared memory too, and has a descriptor.
 #define ULP_SHARED_FACTORS_8 "%8, %9"
 #define ULP_SHARED_FACTORS_16 "%16, %17"
 #define ULP_SHARED_FACTORS_32 "%32, %33"

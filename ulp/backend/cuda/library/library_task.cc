@@ -156,7 +156,7 @@ class Output {
     if (slice < items) part_ = space.book(array());
   }
 
-  // What another storage of a summed result would need in addition. It counts when slices are
+  // Bytes that another storage of a summed result would need in addition. They count when slices are
   // chosen, so that the storage of a gradient does not change its order of summation.
   size_t reserve() const {
     if (!matrix_.whole) return 0;
@@ -342,8 +342,8 @@ class LibraryTask : public Task {
                     std::max<int64_t>(product_.items / kLeast, 1));
   }
 
-  // As few slices as fit; if none fit, the smallest. Equal slices need one plan instead of two;
-  // that is worth smaller slices, but not smaller than half.
+  // Cuts the batch into as few slices as fit; if none fit, into the smallest. Equal slices need one
+  // plan instead of two; that is worth smaller slices, but not smaller than half.
   void cut(size_t limit) {
     why_not_.clear();
     const BatchSlices batch{product_.items, kLeast, a_.item_bytes() + b_.item_bytes() + out_.item_bytes()};

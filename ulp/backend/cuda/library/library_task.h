@@ -25,7 +25,7 @@ namespace ulp::cuda {
 // A tensor as a library sees it: rows of numbers, padded with zeros.
 struct Matrix {
   TensorId id = {};
-  // The same for all slices: a weight, or a result that is summed.
+  // Whether all slices have the same matrix: a weight, or a result that is summed.
   bool whole = false;
   uint64_t rows = 1;      // of one item of the batch; of a whole matrix all
   uint64_t channels = 1;  // of a row
@@ -35,7 +35,7 @@ struct Matrix {
   std::optional<ConvExtents32> window = {};  // im2col: rows are gathered from images
 };
 
-// What a library runs for a number of items.
+// The library's plan for a number of items.
 struct LibraryPlan {
   std::shared_ptr<ConvPlan> conv;
   std::shared_ptr<MatmulPlan> matmul;
@@ -52,7 +52,7 @@ struct LibraryProduct {
   UnitChoice unit = {};
   Matrix a, b, out;
   TensorId bias = {};  // none if unset
-  // None, with the reason, if the library has no plan.
+  // Finds the library's plan; an empty one, with the reason, if there is none.
   std::function<LibraryPlan(int64_t items, Written written, size_t workspace_limit, std::string* why_not)>
       find;
 };

@@ -49,7 +49,7 @@ __device__ inline bool is_class(int32_t label, uint32_t classes) {
   return label >= 0 && static_cast<uint32_t>(label) < classes;
 }
 
-// What must be known of a row before its elements are computed.
+// The facts of a row that its elements are computed from.
 struct RowFacts {
   LogSum log_sum;
   double factor;  // a sum over the row, or the gradient of its loss

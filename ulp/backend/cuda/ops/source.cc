@@ -85,7 +85,7 @@ class FromBytesTask : public DecodeAroundTask {
   const Normalise normalise_;
 };
 
-// Of int32 or of fp32: words of four bytes.
+// Takes rows of int32 or fp32, both words of four bytes.
 class TakeTask : public Task {
  public:
   explicit TakeTask(const Problem& problem)

@@ -51,7 +51,7 @@ struct Step {
   size_t elements;
   std::array<Part, kTensors> parts;
   size_t before = 0;
-  // For those in S2FP8.
+  // The tensors that are stored in S2FP8.
   std::vector<Operand> reads;
   std::vector<Result> writes;
 
@@ -118,14 +118,14 @@ OptimizerConstants constants(const Optimizer& optimizer) {
   return made;
 }
 
-// What steps must share to be in one launch.
+// The properties that steps must share to be in one launch.
 struct Sort {
   UpdateKernel kernel;
   TensorId norm;
   bool operator==(const Sort&) const = default;
 };
 
-// One launch.
+// The steps of one launch.
 class Batch {
  public:
   Batch(const PlanContext& plan, const Sort& sort) : plan_(plan), sort_(sort) {

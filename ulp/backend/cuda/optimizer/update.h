@@ -18,7 +18,7 @@ namespace ulp::cuda {
 // The tensors of a step: those it changes, then its gradient.
 inline constexpr int kWeight = 0, kState = 1, kCompensation = 3, kChanged = 4, kGradient = 4, kTensors = 5;
 
-// One of the optimizers, by its bytes: which one, the kernel knows.
+// The bytes of one optimizer; the kernel knows which one it is.
 struct OptimizerConstants {
   alignas(4) unsigned char bytes[Optimizers::kMostBytes] = {};
 };
@@ -26,7 +26,7 @@ struct OptimizerConstants {
 // Storages with specialised kernels; `codes` are plain codes of 8 or 16 bits.
 enum class Quick : uint8_t { none, fp32, bf16, bf16_random, bf16_16, bf16_8, codes };
 
-// What parameters share.
+// The settings that parameters share.
 struct UpdateRecipe {
   OptimizerConstants optimizer;
   float lr_factor = 1;

@@ -1,4 +1,4 @@
-// What the optimizer kernels share. Only for files compiled as kernels.
+// Device code that the optimizer kernels share. Only for files compiled as kernels.
 #pragma once
 
 #include "ulp/backend/cuda/access/codec.h"

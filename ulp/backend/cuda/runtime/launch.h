@@ -51,7 +51,7 @@ void launch(void (*kernel)(Parameters...), const Grid& grid, Stream stream, Argu
 // Bytes of parameters that a kernel may have.
 inline constexpr size_t kMostParameters = 32764;
 
-// Of a block, unless there is a reason for another number.
+// Threads of a block, unless there is a reason for another number.
 inline constexpr uint32_t kThreads = 256;
 
 // Blocks for this much independent work, one thread per item; at most `most`, because threads loop

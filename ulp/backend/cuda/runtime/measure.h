@@ -11,7 +11,8 @@ namespace ulp {
 
 Ceilings cuda_ceilings();
 std::unique_ptr<PlanClock> cuda_clock();
-// Of the whole GPU, as it reports: this process with CUDA and the libraries, and any other process.
+// Memory in use on the whole GPU, as it reports: by this process with CUDA and the libraries, and
+// by any other process.
 size_t cuda_used_bytes();
 
 }  // namespace ulp

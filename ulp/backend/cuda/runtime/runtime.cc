@@ -16,7 +16,7 @@ std::string version_text(int version) { return fmt::format("{}.{}", version / 10
 
 std::string mib(size_t bytes) { return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20)); }
 
-// What the user can do if memory is short.
+// Advice for when memory is short.
 constexpr const char* kLess = "take a smaller --batch, more --grad-accum or narrower formats";
 
 // A graph captured from a stream.
