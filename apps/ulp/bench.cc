@@ -10,6 +10,7 @@
 #include "ulp/data/dataset.h"
 #include "ulp/lab/step_bench.h"
 #include "ulp/lab/update_bench.h"
+#include "ulp/run/idle.h"
 
 namespace ulp {
 namespace {
@@ -22,6 +23,7 @@ struct StepBenchCommandOptions {
 
 void step_bench_command(StepBenchCommandOptions& options) {
   options.bench.config = options.run.settings();
+  refuse_idle_options(options.bench.config, options.run.given());
   DataRequest shape;
   if (const std::string& text = options.bench.config.image_shape; !text.empty())
     parse_image_shape(text, shape);

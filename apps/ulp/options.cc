@@ -12,10 +12,24 @@
 
 namespace ulp {
 
-RunConfig RunOptions::settings() const {
+RunConfig RunOptions::of_file() const {
   const bool has_file = file_option != nullptr && file_option->count() > 0;
   if (has_file && file.empty()) fail("config", "--config is empty: name a file, or leave it out");
-  RunConfig config = has_file ? load_config(file) : RunConfig{};
+  return has_file ? load_config(file) : RunConfig{};
+}
+
+std::vector<std::string_view> RunOptions::given() const {
+  const RunConfig below = of_file();
+  std::vector<std::string_view> names;
+  for (const Flag& flag : flags) {
+    const ConfigField& field = *flag.field;
+    if (flag.option->count() > 0 && field.get(below) == field.default_text()) names.push_back(field.name);
+  }
+  return names;
+}
+
+RunConfig RunOptions::settings() const {
+  RunConfig config = of_file();
   std::vector<ConfigSetting> level;
   for (const Flag& flag : flags) {
     if (flag.option->count() == 0) continue;

@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ulp/run/config.h"
 
@@ -25,11 +26,18 @@ struct RunOptions {
   const CLI::Option* file_option = nullptr;  // none where there is no --config
   std::deque<Flag> flags = {};               // whose elements never move
 
+  // The names of the options that were given as flags, for refuse_idle_options. Not among them are
+  // flags that take back what the file says.
+  std::vector<std::string_view> given() const;
   // The flags that were given over the file over the defaults, checked. Throws an Error for what
   // cannot be run.
   RunConfig config() const;
   // The same, unchecked as a whole: for commands that do not train.
   RunConfig settings() const;
+
+ private:
+  // The defaults where there is no file.
+  RunConfig of_file() const;
 };
 
 void add_config_file(CLI::App& command, RunOptions& options);

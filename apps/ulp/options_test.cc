@@ -13,7 +13,8 @@ namespace ulp {
 namespace {
 
 // The configuration of a command line; what is wrong with it is thrown.
-RunConfig parsed(std::initializer_list<const char*> arguments) {
+RunConfig parsed(std::initializer_list<const char*> arguments,
+                 std::vector<std::string_view>* given = nullptr) {
   CLI::App program("", "ulp");
   set_reading(program);
   RunOptions options;
@@ -21,6 +22,7 @@ RunConfig parsed(std::initializer_list<const char*> arguments) {
   std::vector<const char*> argv = {"ulp"};
   argv.insert(argv.end(), arguments);
   program.parse(static_cast<int>(argv.size()), argv.data());
+  if (given != nullptr) *given = options.given();
   return options.config();
 }
 
@@ -65,6 +67,17 @@ TEST_F(Options, FlagsGoBeforeTheFileBeforeTheDefaults) {
   EXPECT_TRUE(config.nesterov);
   EXPECT_FALSE(parsed({"--config", path, "--nesterov=false"}).nesterov);
   EXPECT_TRUE(parsed({"--nesterov"}).nesterov);
+}
+
+TEST_F(Options, GivenAreTheFlagsThatDoNotTakeBackTheFile) {
+  const char* path = file("optimizer = \"adam\"\nbeta1 = 0.5\neps = 1e-4\nbeta2 = \"auto\"");
+  std::vector<std::string_view> given;
+  parsed({"--beta1", "0.9", "--optimizer", "sgd"}, &given);
+  EXPECT_EQ(given, (std::vector<std::string_view>{"optimizer", "beta1"}));
+  parsed({"--config", path, "--beta1", "0.9", "--beta2=0.5", "--tf32"}, &given);
+  EXPECT_EQ(given, (std::vector<std::string_view>{"beta2", "tf32"}));
+  parsed({"--config", path}, &given);
+  EXPECT_TRUE(given.empty());
 }
 
 TEST_F(Options, AnEmptyFlagTakesBackWhatTheFileSays) {

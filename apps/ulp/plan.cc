@@ -201,7 +201,7 @@ void plan_command(const PlanCommandOptions& options) {
   // The optimizer, momentum and bytes as training has them unless told.
   const RunConfig config = options.run.settings();
   check_precision(config);
-  refuse_idle_options(config);
+  refuse_idle_options(config, options.run.given());
   for (const char* field : {"width", "batch", "grad_accum", "clip_norm"})
     find_config_field(field).check(config);
   if (config.fused_overflow != RunConfig{}.fused_overflow && !config.fused_backward) {

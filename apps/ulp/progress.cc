@@ -211,12 +211,15 @@ std::string step_text(const StepReport& r, double seconds_left, bool with_bar) {
                      size_text(r.memory_bytes));
 }
 
-std::string epoch_heading(const EpochReport& r) {
+std::string epoch_heading(const EpochReport& r, int64_t every) {
   const std::string metric = r.test.empty() ? "result" : metric_title(r.test.front().name);
+  const std::string steps = every > 1    ? fmt::format(" and every {} steps", every)
+                            : every == 1 ? " and every step"
+                                         : "";
   std::string text = fmt::format(
-      "after each epoch last.safetensors is saved; * is the best test {} so far, saved as best.safetensors\n"
-      "{:>{}}",
-      metric, "epoch", kEpochWidth);
+      "after each epoch{} last.safetensors is saved; * is the best test {} so far, saved as "
+      "best.safetensors\n{:>{}}",
+      steps, metric, "epoch", kEpochWidth);
   for (const Column& column : epoch_columns(r)) text += column_text(column, column.title);
   return text;
 }
@@ -291,7 +294,7 @@ void Progress::on_evaluate(size_t done, size_t total) {
 
 void Progress::on_epoch(const EpochReport& r) {
   time_left_.evaluation(output_.seconds(), 1);
-  print((headed_ ? "" : epoch_heading(r) + "\n") + epoch_text(r, epochs_));
+  print((headed_ ? "" : epoch_heading(r, checkpoint_every_) + "\n") + epoch_text(r, epochs_));
   headed_ = true;
   last_step_ = r.step;
   last_seconds_ = output_.seconds();

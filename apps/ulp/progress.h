@@ -73,14 +73,17 @@ uint64_t epoch_steps(uint64_t epoch, uint64_t total_steps, uint64_t steps_per_ep
 // Lines without their end; start_text and done_text are several.
 std::string start_text(const StartReport& report);
 std::string step_text(const StepReport& report, double seconds_left, bool with_bar);
-// The heading of the epochs' lines, with a line before it that says what their `*` is.
-std::string epoch_heading(const EpochReport& report);
+// The heading of the epochs' lines, with a line before it that says what is saved when (`every` so many
+// steps too, unless 0) and what their `*` is.
+std::string epoch_heading(const EpochReport& report, int64_t every = 0);
 std::string epoch_text(const EpochReport& report, uint64_t epochs);
 std::string done_text(const DoneReport& report);
 
 class Progress : public Observer {
  public:
-  explicit Progress(ProgressOutput output = standard_output()) : output_(std::move(output)) {}
+  // Of a run that saves a checkpoint every so many steps too; 0: after each epoch only.
+  explicit Progress(ProgressOutput output = standard_output(), int64_t checkpoint_every = 0)
+      : output_(std::move(output)), checkpoint_every_(checkpoint_every) {}
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   ~Progress() override;
@@ -103,6 +106,7 @@ class Progress : public Observer {
   void print(const std::string& lines);
 
   ProgressOutput output_;
+  int64_t checkpoint_every_ = 0;
   TimeLeft time_left_;
   uint64_t epochs_ = 0, epoch_ = 0, steps_left_ = 0;
   bool headed_ = false;

@@ -189,6 +189,9 @@ TEST(Progress, EpochsHaveHeadings) {
             "after each epoch last.safetensors is saved; * is the best test accuracy so far, saved as "
             "best.safetensors\n"
             "    epoch  train loss  train acc  test loss  test acc     time       speed");
+  EXPECT_TRUE(epoch_heading(epoch, 5).starts_with(
+      "after each epoch and every 5 steps last.safetensors is saved; * is the best"));
+  EXPECT_TRUE(epoch_heading(epoch, 1).starts_with("after each epoch and every step last.safetensors"));
   EXPECT_EQ(epoch_text(epoch, 10),
             "     3/10      0.5000     80.00%        nan    10.00%    1m15s   12.3 ex/s");
   epoch.narrow = true;
@@ -240,6 +243,14 @@ TEST(Progress, ATerminalIsRedrawnTenTimesASecond) {
   screen.writes.clear();
   progress.on_epoch({});
   EXPECT_EQ(screen.all(), epoch_text({}, 2) + "\n");
+}
+
+TEST(Progress, TheHeadingSaysHowOftenTheRunIsSaved) {
+  Screen screen;
+  Progress progress(screen.output(false), 7);
+  progress.on_start(start());
+  progress.on_epoch({});
+  EXPECT_NE(screen.all().find("after each epoch and every 7 steps last.safetensors"), std::string::npos);
 }
 
 TEST(Progress, TheLiveLineIsClippedAndLeavesNothingOfALongerOne) {

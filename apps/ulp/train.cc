@@ -14,6 +14,7 @@
 #include "apps/ulp/stop.h"
 #include "apps/ulp/text.h"
 #include "ulp/base/error.h"
+#include "ulp/run/idle.h"
 #include "ulp/run/trainer.h"
 
 namespace ulp {
@@ -66,6 +67,8 @@ RunConfig resumed_config(const TrainOptions& options) {
 // Until a run starts there is nothing to save: a signal ends it at once, as it ends any program.
 class StoppableProgress : public Progress {
  public:
+  using Progress::Progress;
+
   void on_start(const StartReport& report) override {
     listen_for_stop();
     Progress::on_start(report);
@@ -75,7 +78,8 @@ class StoppableProgress : public Progress {
 void train_command(const TrainOptions& options) {
   const bool resume = options.resume_option->count() > 0;
   const RunConfig config = resume ? resumed_config(options) : options.run.config();
-  StoppableProgress progress;
+  if (!resume) refuse_idle_options(config, options.run.given());
+  StoppableProgress progress(standard_output(), config.checkpoint_every);
   switch (train(config, resume, progress, stop_asked())) {
     case Outcome::finished:
       return;

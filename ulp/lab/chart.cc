@@ -28,7 +28,7 @@ std::string escaped(const std::string& text) {
   return out;
 }
 
-// As short as it is exact enough on a screen.
+// The shortest text of a coordinate that is exact enough on a screen.
 std::string coordinate(double value) {
   std::string text = fmt::format("{:.1f}", value);
   if (text.ends_with(".0")) text.resize(text.size() - 2);

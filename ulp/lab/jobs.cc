@@ -49,7 +49,7 @@ std::string error_file(const std::string& folder) { return folder + "/error.txt"
 
 // The first option in which a run differs from another, as "epochs 4"; "" if none does.
 std::string first_difference(const RunConfig& a, const RunConfig& b) {
-  const std::string one = run_text(a), other = run_text(b);
+  const std::string one = run_text(with_shortest_names(a)), other = run_text(with_shortest_names(b));
   for (std::string_view left = one, right = other; left != right;) {
     const std::string_view x = left.substr(0, left.find("; ")), y = right.substr(0, right.find("; "));
     if (x != y) return std::string(x);
@@ -66,30 +66,41 @@ void refuse_difference(const Job& job, const RunConfig& there) {
   }
 }
 
-// What a run says on one line.
+// The last line of a run's output, without the name of the program.
 std::string last_line(std::string text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
   const std::string line = text.substr(text.rfind('\n') + 1);
   return line.starts_with("ulp: ") ? line.substr(5) : line;
 }
 
+// The configuration with those names of formats that the folder's own has, as its checkpoint does.
+RunConfig named_as_there(const RunConfig& config) {
+  const std::string file = config.out + "/config.toml";
+  try {
+    return fs::exists(file) ? with_names_of(config, load_config(file)) : config;
+  } catch (const Error&) {
+    return config;  // the file is damaged and will be replaced
+  }
+}
+
 // The configuration, unless it stands there already. It must not be replaced under a run that is
 // still saving.
 void write_config(const RunConfig& config) {
-  const std::string file = config.out + "/config.toml", text = config_text(config);
+  const std::string file = config.out + "/config.toml";
   const FileLock lock(run_lock(config.out));
   if (!lock.held()) fail("jobs", "another process is training in {}: stop it first", config.out);
+  const std::string text = config_text(named_as_there(config));
   if (fs::exists(file) && read_file(file) == text) return;
   write_text(file, text);
 }
 
-// One that runs.
+// A process that runs a job.
 struct Child {
   size_t job = 0;
   double started = 0;
 };
 
-// What happens between fork and exec may call nothing that takes a lock.
+// Becomes the training program. Between fork and exec no function may be called that takes a lock.
 [[noreturn]] void become_training(const char* folder, int null, int log, int error, pid_t parent,
                                   const sigset_t& mask) {
   // Our handlers would only count here, and a stop that was passed on would be lost.
@@ -240,7 +251,7 @@ class JobRunner {
   JobEnd end_of(const std::string& folder, int status, std::string& why) const {
     const bool finished = WIFEXITED(status) && WEXITSTATUS(status) == 0;
     const bool diverged = WIFEXITED(status) && WEXITSTATUS(status) == kDivergedCode;
-    // By its handler, or before it had one.
+    // A signal ended the process, or the handler that the process had for it.
     const bool by_signal = WIFSIGNALED(status) || WEXITSTATUS(status) == 128 + stop_.signal;
     if (diverged) why = job_error(folder);
     if (finished || diverged || (stop_.count > 0 && by_signal)) {
@@ -278,7 +289,7 @@ JobState job_state(const Job& job) {
     refuse_difference(job, load_config(file));
   }
   try {
-    if (saved && checkpoint_finished(folder + "/last.safetensors", run_text(job.config))) {
+    if (saved && checkpoint_finished(folder + "/last.safetensors", run_text(named_as_there(job.config)))) {
       return JobState::finished;
     }
   } catch (const Error&) {  // NOLINT(bugprone-empty-catch)

@@ -29,13 +29,13 @@ enum class JobState : uint8_t {
   finished,
 };
 
-// What the folder holds. Throws an Error if that is a run of another configuration, or one whose
-// configuration cannot be read.
+// The state of the run in the folder. Throws an Error if the run has another configuration, or one
+// that cannot be read.
 JobState job_state(const Job& job);
 // Throws only for the first, which concerns all runs: a folder was named that belongs to others.
 // The second is one run's own trouble.
 void refuse_other_run(const Job& job);
-// Of one that failed, the last line of what it said, as far as it could be kept.
+// The last line that a failed run printed, if it could be kept.
 std::string job_error(const std::string& folder);
 
 // How often the user has asked to stop, and by which signal: for a signal handler to set. Each is

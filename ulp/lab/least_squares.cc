@@ -56,14 +56,14 @@ class StoredWeights {
         stored_[j] = near_(sum);
         break;
       case Rule::stochastic:
-        stored_[j] = at_random(sum, key, j);
+        stored_[j] = stochastic(sum, key, j);
         break;
       case Rule::kahan:
       case Rule::stochastic_kahan: {
         const Compensated next = rule_.kind == Rule::kahan
                                      ? kahan_update(before, decrease, compensation, near_, near_)
                                      : kahan_update(before, decrease, compensation, near_,
-                                                    [&](float x) { return at_random(x, key, j); });
+                                                    [&](float x) { return stochastic(x, key, j); });
         stored_[j] = next.weight;
         compensation_[j] = next.compensation;
         break;
@@ -83,7 +83,7 @@ class StoredWeights {
   }
 
  private:
-  float at_random(float x, const RoundKey& key, size_t j) const {
+  float stochastic(float x, const RoundKey& key, size_t j) const {
     const uint32_t code = encode_scalar(spec_, Round::stochastic, float_bits(x), random_word(key, j)).code;
     return bits_float(decode_scalar(spec_, code));
   }
@@ -140,7 +140,7 @@ float dot(std::span<const float> a, std::span<const float> b) {
 }
 
 double median(std::vector<double> values) {
-  // What is no number sorts nowhere; a run that has diverged is worse than any.
+  // NaN cannot be sorted. It stands for a run that has diverged, which is worse than any other.
   for (double& value : values) value = std::isnan(value) ? HUGE_VAL : value;
   std::sort(values.begin(), values.end());
   return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
@@ -153,7 +153,7 @@ double median_of(std::span<const LeastSquaresRun> runs, const Value& value) {
   return median(std::move(values));
 }
 
-// Of runs that have diverged there is none.
+// The ratio of two results; "-" if a run has diverged.
 std::string ratio_text(double value, double base) {
   const double ratio = value / base;
   return std::isfinite(ratio) ? fmt::format("{:.4g}", ratio) : "-";

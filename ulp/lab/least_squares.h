@@ -40,7 +40,7 @@ struct LeastSquaresProblem {
 };
 LeastSquaresProblem make_least_squares_problem(const LeastSquaresSetup& setup, uint64_t seed);
 
-// What is rounded to the format: with the rule master, no weight.
+// A choice of what is rounded to the format. With the rule master, weights are not rounded.
 struct LeastSquaresVariant {
   std::string name;
   UpdateRule rule;

@@ -40,8 +40,8 @@ EngineOptions planner_options(const ParetoOptions& options, const LearningTask& 
   return engine;
 }
 
-// What was measured, by seed and choice: lines "seed,low,cost" under a first line that says of
-// what.
+// A file of measured costs by seed and choice: lines "seed,low,cost" under a first line that says
+// what was measured.
 class MeasuredFile {
  public:
   MeasuredFile(const ParetoOptions& options, const Score& score, size_t choices)
@@ -54,13 +54,16 @@ class MeasuredFile {
     std::ofstream(path_, std::ios::app).flush();
     lock_.emplace(path_);
     if (!lock_->held()) fail("lab", "another process is measuring in {}: stop it first", options.folder);
-    const size_t whole = read(what, choices);
-    // What was measured stays as it is: only a last line that was cut off goes.
+    std::ifstream in(path_, std::ios::binary);
+    const std::string text(std::istreambuf_iterator<char>(in), {});
+    Measured read = parse_measured(text, what, choices, path_);
+    costs_ = std::move(read.costs);
+    // Keeps all measurements; only a last line that was cut off is removed.
     std::error_code error;
-    std::filesystem::resize_file(path_, whole, error);
+    std::filesystem::resize_file(path_, read.whole, error);
     if (error) fail("lab", "cannot write {}: {}", path_, error.message());
     file_.open(path_, std::ios::app);
-    if (whole == 0) file_ << what << "\n";
+    if (read.whole == 0) file_ << what << "\n";
     flush();
   }
 
@@ -76,52 +79,14 @@ class MeasuredFile {
   }
 
  private:
-  using Key = std::pair<uint64_t, uint32_t>;
-
   void flush() {
     file_.flush();
     if (!file_) fail("lab", "cannot write {}", path_);
   }
 
-  // Returns the length of the lines that are whole.
-  size_t read(const std::string& what, size_t choices) {
-    std::ifstream file(path_, std::ios::binary);
-    std::string line;
-    if (!std::getline(file, line)) return 0;
-    if (file.eof() && what.starts_with(line)) return 0;
-    if (line != what) {
-      fail("lab",
-           "{} holds measurements of another configuration: name another folder with --out, or remove it",
-           path_);
-    }
-    size_t whole = line.size() + 1;
-    for (size_t count = 2; std::getline(file, line) && !file.eof(); ++count) {
-      if (!read_line(line, choices)) {
-        fail("lab", "line {} of {} is none that measuring writes: remove it", count, path_);
-      }
-      whole += line.size() + 1;
-    }
-    return whole;
-  }
-
-  bool read_line(const std::string& line, size_t choices) {
-    uint64_t seed = 0;
-    uint32_t low = 0;
-    double cost = 0;
-    const char* end = line.data() + line.size();
-    const auto after_seed = std::from_chars(line.data(), end, seed);
-    if (after_seed.ptr == end || *after_seed.ptr != ',') return false;
-    const auto after_low = std::from_chars(after_seed.ptr + 1, end, low);
-    if (after_low.ptr == end || *after_low.ptr != ',' || low >= choices) return false;
-    const auto after_cost = std::from_chars(after_low.ptr + 1, end, cost);
-    if (after_cost.ec != std::errc() || after_cost.ptr != end) return false;
-    costs_[{seed, low}] = cost;
-    return true;
-  }
-
   const std::string path_;
   std::optional<FileLock> lock_;
-  std::map<Key, double> costs_;
+  decltype(Measured::costs) costs_;
   std::ofstream file_;
 };
 
@@ -131,6 +96,22 @@ double trained_error(const RunConfig& config, const LearningTask& task, uint32_t
   // Where the loss scale gets stuck the run is over; what it has learnt by then is what counts.
   pilot.train(pilot.total_steps());
   return score_of(task.metrics().front()).cost(pilot.score());
+}
+
+bool parse_line(std::string_view line, size_t choices, Measured& read) {
+  uint64_t seed = 0;
+  uint32_t low = 0;
+  double cost = 0;
+  const char* end = line.data() + line.size();
+  const auto after_seed = std::from_chars(line.data(), end, seed);
+  if (after_seed.ec != std::errc() || after_seed.ptr == end || *after_seed.ptr != ',') return false;
+  const auto after_low = std::from_chars(after_seed.ptr + 1, end, low);
+  if (after_low.ec != std::errc() || after_low.ptr == end || *after_low.ptr != ',' || low >= choices)
+    return false;
+  const auto after_cost = std::from_chars(after_low.ptr + 1, end, cost);
+  if (after_cost.ec != std::errc() || after_cost.ptr != end) return false;
+  read.costs[{seed, low}] = cost;
+  return true;
 }
 
 std::vector<Choice> planned_choices(const ParetoOptions& options, const LearningTask& task,
@@ -162,7 +143,7 @@ std::vector<Choice> planned_choices(const ParetoOptions& options, const Learning
   return choices;
 }
 
-// By what the policy peak:BYTES gives for ever fewer bytes.
+// The path of choices that the policy peak:BYTES takes for ever fewer bytes.
 Path peak_path(const ParetoOptions& options, const LearningTask& task) {
   Path path{"peak", {}};
   EngineOptions engine_opts = planner_options(options, task);
@@ -183,6 +164,26 @@ Path peak_path(const ParetoOptions& options, const LearningTask& task) {
 }
 
 }  // namespace
+
+Measured parse_measured(std::string_view text, std::string_view first, size_t choices,
+                        const std::string& path) {
+  Measured read;
+  for (size_t count = 1; read.whole < text.size(); ++count) {
+    const size_t end = text.find('\n', read.whole);
+    const std::string_view line = text.substr(read.whole, end - read.whole);
+    const bool cut_off = end == text.npos;
+    if (count == 1 && line != first && !(cut_off && first.starts_with(line))) {
+      fail("lab",
+           "{} holds measurements of another configuration: name another folder with --out, or remove it",
+           path);
+    }
+    if (cut_off) break;
+    if (count > 1 && !parse_line(line, choices, read))
+      fail("lab", "line {} of {} is none that measuring writes: remove it", count, path);
+    read.whole = end + 1;
+  }
+  return read;
+}
 
 ParetoResult measure_choices(const ParetoOptions& options, const LearningTask& task,
                              const ParetoProgress& progress, const std::atomic<bool>& stop) {

@@ -5,7 +5,10 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ulp/lab/pareto.h"
@@ -44,6 +47,17 @@ struct ParetoResult {
   std::vector<Choice> choices;   // all of them, in the order of Choice::low
   std::vector<size_t> elements;  // of groups
 };
+
+// The content of a measured.csv: costs by seed and choice.
+struct Measured {
+  size_t whole = 0;  // bytes of the lines that are whole; 0: not even the first line is
+  std::map<std::pair<uint64_t, uint32_t>, double> costs = {};
+};
+// Reads the text of a measured.csv: the line `first`, then lines "seed,low,cost" with `low` below
+// `choices`. A last line that was cut off is left out. Throws an Error, with `path`, for any other
+// line.
+Measured parse_measured(std::string_view text, std::string_view first, size_t choices,
+                        const std::string& path);
 
 // Keeps measured.csv in the folder. Throws an Error for a model with too many groups and for a
 // folder that holds measurements of another configuration.

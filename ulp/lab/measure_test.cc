@@ -92,6 +92,23 @@ TEST_F(Lab, EveryChoiceIsMeasuredAndPlanned) {
   EXPECT_EQ(summary.find("nan"), summary.npos) << summary;
 }
 
+TEST(Measured, LinesAreReadWholeOrRefused) {
+  const auto read = [](const std::string& lines) { return parse_measured("# a\n" + lines, "# a", 4, "f"); };
+  EXPECT_EQ(parse_measured("", "# a", 4, "f").whole, 0u);
+  EXPECT_EQ(parse_measured("# ", "# a", 4, "f").whole, 0u);
+  EXPECT_EQ(parse_measured("# a", "# a", 4, "f").whole, 0u);
+  EXPECT_THROW(parse_measured("# b\n", "# a", 4, "f"), Error);
+  EXPECT_THROW(parse_measured("# ab", "# a", 4, "f"), Error);
+  EXPECT_THROW(parse_measured("\n", "# a", 4, "f"), Error);
+  const Measured some = read("7,3,0.5\n18446744073709551615,0,inf\n8,1,0.");
+  EXPECT_EQ(some.whole, std::string("# a\n7,3,0.5\n18446744073709551615,0,inf\n").size());
+  ASSERT_EQ(some.costs.size(), 2u);
+  EXPECT_EQ(some.costs.at({7, 3}), 0.5);
+  for (const char* line : {"", "x", ",1,0.5", "7,,0.5", "7,1,", "7,4,0.5", "7,1,0.5,", "7,1,x", "-7,1,0.5",
+                           "18446744073709551616,1,0.5", "7,4294967296,0.5", "7,1,1e999"})
+    EXPECT_THROW(read(std::string(line) + "\n"), Error) << line;
+}
+
 TEST_F(Lab, WhatWasDoneIsNotDoneAgain) {
   const ParetoResult whole = measure();
   std::filesystem::remove(folder_ + "/measured.csv");

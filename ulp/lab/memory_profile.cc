@@ -334,7 +334,8 @@ std::string mebi_text(size_t bytes) {
   return bytes == 0 ? "-" : fmt::format("{:.1f}", static_cast<double>(bytes) / kMebi);
 }
 
-// What there is of every parameter, and what of a few at a time.
+// Bytes per parameter at the peak: first the uses that every parameter has, then those of a few at a
+// time.
 std::string arithmetic_text(const MemoryProfile& profile) {
   std::string sum, rest;
   double whole = 0;

@@ -25,9 +25,9 @@ struct DummyModel {
   int64_t parameters() const { return layers * width * width; }
 };
 
-// Of about so many parameters. One layer's gradient and decoded weight are all that a fused step
-// holds beside its state, so there are always 48 layers, and the width follows. Throws an Error
-// where that makes no layers, or too large ones.
+// A model of about `parameters` parameters. One layer's gradient and decoded weight are all that a
+// fused step holds beside its state, so there are always 48 layers, and the width follows. Throws
+// an Error where that makes no layers, or too large ones.
 DummyModel dummy_model(int64_t parameters, int64_t batch);
 
 // How weights are kept and updated. All activations and their gradients are fp16.
@@ -35,8 +35,8 @@ struct MemoryScheme {
   std::string_view name;
   std::string_view weight, rule;  // of the optimizer; see ulp/optim/rule.h
   std::string_view gradient, momentum;
-  // What products read instead of the weight, a tensor of its own: none, made in forward and given
-  // up after its last use in backward, or kept to the end of the step.
+  // Copies of weights that products read: no copies, copies that are made in forward and given up
+  // after their last use in backward, or copies that are kept to the end of the step.
   enum class Copies : uint8_t { none, to_last_use, to_end } copies = Copies::none;
   bool fused = false;  // backward and update
 };
@@ -45,12 +45,12 @@ struct MemoryScheme {
 // bytes throughout. The second gives each copy up as soon as backward is through with it.
 std::span<const MemoryScheme> memory_schemes();
 
-// What stays from step to step first.
+// The uses of memory; those that stay from step to step come first.
 enum class MemoryUse : uint8_t { weights, extra_bits, momentum, copies, gradients, activations, workspace };
 inline constexpr size_t kMemoryUses = 7;
 std::string_view memory_use_name(size_t use);
 
-// One moment: while a node runs, or all nodes that run as one.
+// Memory in use while a node runs, or all nodes that run as one.
 struct MemoryMoment {
   std::string node;
   std::array<size_t, kMemoryUses> bytes = {};

@@ -14,7 +14,7 @@ double mean(std::span<const double> values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-// Of two that are infinite, too.
+// The difference of two costs; 0 if both are infinite.
 double difference(double a, double b) { return a == b ? 0 : a - b; }
 
 }  // namespace

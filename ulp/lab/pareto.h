@@ -31,13 +31,14 @@ double memory_of(const Choice& choice, MemoryKind kind);
 // cost falls. A choice of infinite cost is none of them.
 std::vector<size_t> pareto_front(std::span<const Choice> choices, MemoryKind kind);
 
-// By how much its cost is above the least among those that take no more memory. 0 on the front.
+// By how much the cost of a choice is above the least cost among choices that take no more memory.
+// It is 0 on the front.
 double excess_cost(std::span<const Choice> choices, size_t choice, MemoryKind kind);
 
-// The same without the luck of the draw. The least of many noisy costs lies below what that choice
-// would cost if it were measured again; so here the best is found by all seeds but one and judged
-// by that one, each in turn, and the differences are averaged. May be below 0. With a single seed
-// it is excess_cost.
+// excess_cost without the luck of the draw. The least of many noisy costs lies below what that
+// choice would cost if it were measured again; so here the best is found by all seeds but one and
+// judged by that one, each in turn, and the differences are averaged. May be below 0. With a single
+// seed it is excess_cost.
 double excess_cost_held_out(std::span<const Choice> choices, size_t choice, MemoryKind kind);
 
 // Choices that a way of choosing passes through, smaller memory later: the beginnings of an order

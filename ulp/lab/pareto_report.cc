@@ -17,17 +17,17 @@ constexpr MemoryKind kKinds[] = {MemoryKind::aggregate, MemoryKind::peak};
 
 const char* kind_text(MemoryKind kind) { return kind == MemoryKind::peak ? "planned peak" : "aggregate"; }
 
-// What a reader looks at: accuracy, not its lack.
+// The measure that a reader looks at: accuracy, not what it lacks.
 double shown_measure(double cost, const Score& score) { return score.value(cost); }
 
 std::string cost_text(double cost, const Score& score) { return score.text(shown_measure(cost, score)); }
 
-// What was measured, in words.
+// The name of the measure.
 std::string measure_word(const ParetoResult& result) {
   return result.measure == Measure::gradient ? "error in the gradient" : result.score.word();
 }
 
-// Of differences of costs, where it has to be said.
+// The unit of differences of costs, if it has to be named.
 std::string unit_text(const ParetoResult& result) {
   if (result.measure == Measure::gradient) return "";
   return fmt::format(", in {}{}", result.score.percent() ? "points of " : "", result.score.word());
@@ -274,7 +274,7 @@ std::string summary_text(const ParetoResult& result, std::span<const Path> paths
     std::vector<std::string> steps;
     uint32_t before = 0;
     for (const uint32_t low : path.low) {
-      // What came, and what went.
+      // Groups that this step made low, and groups that it made high again.
       const uint32_t more = low & ~before, less = before & ~low;
       steps.push_back(
           fmt::format("{}{}", group_list(more, result.elements.size()),

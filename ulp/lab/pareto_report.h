@@ -1,4 +1,4 @@
-// What was measured of all choices of groups, for people: a table, a picture and a summary.
+// A report for people of the measured choices of groups: a table, a picture and a summary.
 #pragma once
 
 #include <span>

@@ -1,5 +1,4 @@
-// What benchmarks have in common: how often they measure, what they make of it, and how they write
-// it down.
+// Code that all benchmarks share: checks of counts, spreads of measured values, rates as text.
 #pragma once
 
 #include <cstdint>

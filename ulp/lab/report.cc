@@ -23,7 +23,7 @@ std::vector<AxisValue> without_seed(const std::vector<AxisValue>& axes) {
   return rest;
 }
 
-// Of a run that has come to no epoch, only what the default task is judged by is known.
+// The metric of a run. If the run has finished no epoch, only the default task's metric is known.
 std::optional<Score> score_of(const SweepOutcome& outcome) {
   if (outcome.result.epochs > 0) return outcome.result.score();
   if (outcome.run->config().task == RunConfig{}.task) return Score{};
@@ -71,7 +71,7 @@ std::string number_cell(double value, int digits) {
   return fmt::format("{:.{}f}", value, digits);
 }
 
-// Of the loss, which may be NaN by itself.
+// The cell of the loss, which may be NaN by itself.
 std::string loss_cell(const ReportRow& row) {
   if (row.finished == 0) return "-";
   if (std::isnan(row.train_loss)) return "nan";
@@ -88,7 +88,7 @@ std::string spread_cell(const ReportRow& row, const Spread& spread, bool named) 
   return text + fmt::format(" ({}..{})", score.number(spread.least), score.number(spread.most));
 }
 
-// What a reader must know before the figures.
+// The cell that warns of runs which diverged, failed or are missing.
 std::string trouble_cell(const ReportRow& row) {
   std::string text;
   const auto add = [&](size_t count, std::string_view what) {
@@ -100,7 +100,7 @@ std::string trouble_cell(const ReportRow& row) {
   return text;
 }
 
-// Of the rows of one grid.
+// The table of one grid.
 std::string grid_table(std::span<const ReportRow> rows) {
   const std::optional<Score> score = common_score(rows);
   TextTable table;

@@ -1,4 +1,4 @@
-// What a sweep has come to: one row for each combination of axes but the seed.
+// The results of a sweep: one row for each combination of axes but the seed.
 #pragma once
 
 #include <cstddef>

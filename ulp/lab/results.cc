@@ -19,7 +19,7 @@ void add_epoch(RunResult& result, const Json& line) {
   const std::string key = "test_" + result.metric, fp32 = key + "_fp32";
   const double value = metric_number(line, key), loss = metric_number(line, "train_loss");
   ++result.epochs;
-  // As the trainer chooses it.
+  // Chooses the best epoch as the trainer does.
   const bool counts = !result.lost && std::isfinite(metric_number(line, "test_loss"));
   const bool better = result.higher_is_better ? value > result.best : value < result.best;
   if (counts && (better || std::isnan(result.best))) {

@@ -1,4 +1,4 @@
-// What a run has come to, read from its metrics.
+// The results of a run, read from its metrics.
 #pragma once
 
 #include <cstddef>
@@ -32,10 +32,10 @@ struct RunResult {
   Score score() const { return {metric, higher_is_better, share}; }
 };
 
-// From metrics.jsonl in the folder, as far as it is written; a run that has none has come to
-// nothing. Throws an Error for a line that is no such thing, but for a last one that is torn.
+// Reads metrics.jsonl in the folder, as far as it is written; a run without the file has no results.
+// Throws an Error for a line that is no line of metrics, except for a last one that is torn.
 RunResult read_result(const std::string& folder);
-// The same of the file's text; `path` is for messages.
+// The same for the text of such a file; `path` is for messages.
 RunResult parse_result(std::string_view text, const std::string& path);
 
 // A number of a line of metrics. JSON has no infinities and no NaN; lines have them as text. Throws

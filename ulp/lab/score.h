@@ -9,7 +9,8 @@ namespace ulp {
 
 struct Metric;
 
-// One that is a share, such as accuracy, is shown as percent. Any other metric is a plain number.
+// How values of a metric are shown and compared. A share, such as accuracy, is shown as percent, any
+// other metric as a plain number.
 struct Score {
   std::string name = std::string(kUnnamedMetric);
   bool higher_is_better = true;
@@ -22,8 +23,8 @@ struct Score {
   std::string text(double value) const;    // by itself: "91.23%", "2.1234"
   // How much worse `to` is than `from`, in units of the metric. Below 0 where it is better.
   double drop(double from, double to) const { return higher_is_better ? from - to : to - from; }
-  // What a value costs: less is better. Of a share what it lacks to 1, of another metric of which
-  // more is better its negative. What is no number costs infinitely much. And back.
+  // The cost of a value: less is better. A share costs what it lacks to 1, any other metric of which
+  // more is better its negative, and NaN costs infinitely much. `value` is the way back.
   double cost(double value) const;
   double value(double cost) const;
 

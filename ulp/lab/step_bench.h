@@ -18,8 +18,8 @@
 
 namespace ulp {
 
-// What a device has to offer for this; what is null is not measured. A device without a row is
-// timed as a whole.
+// The measurements that a device supports; a null one is left out. A device without a row is timed
+// as a whole.
 struct BenchDevice {
   std::string_view name;  // as in EngineOptions
   Ceilings (*ceilings)() = nullptr;

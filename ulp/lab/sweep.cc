@@ -45,10 +45,11 @@ Entry read_axis(const toml::key& key, const toml::array& list, const std::string
     ConfigSetting setting = toml_setting(key.str(), node, node.source().begin.line, path);
     RunConfig config;
     setting.field->set(config, setting.text, setting.label);
-    // As the field writes it: 1e3 and 1000 are one value.
+    // The text that the field writes, so that 1e3 and 1000 are one value. So are bf16 and bfloat16.
     setting.text = setting.field->get(config);
-    if (!seen.insert(setting.text).second) {
-      fail("sweep", "{}:{}: {} has {} twice", path, node.source().begin.line, key.str(), setting.text);
+    const std::string value = setting.field->get(with_shortest_names(config));
+    if (!seen.insert(value).second) {
+      fail("sweep", "{}:{}: {} has {} twice", path, node.source().begin.line, key.str(), value);
     }
     entry.values.push_back(std::move(setting));
   }
@@ -97,7 +98,7 @@ Grid read_grid(const toml::table& table, const std::string& path) {
   return grid;
 }
 
-// What stands in a folder's name for a value: by itself where it says what it is of.
+// The part of a folder's name for a value, without the key where the value says enough by itself.
 std::string name_part(const AxisValue& axis) {
   constexpr std::string_view known[] = {"model", "data", "policy", "optimizer", "candidates", "schedule"};
   std::string part = axis.value;
@@ -149,7 +150,7 @@ class Expansion {
   std::vector<SweepRun> runs() && { return std::move(runs_); }
 
  private:
-  // What stands in the grid beside its axes.
+  // The settings of a grid beside its axes.
   RunConfig common_of(const Grid& grid) const {
     RunConfig config = base_;
     std::vector<ConfigSetting> level;
@@ -191,7 +192,8 @@ class Expansion {
            "{}: two runs of the grid '{}' would have the folder {}: rename a file that the values name",
            path_, grid.name, run.folder);
     }
-    const auto [same, is_new] = by_config_.try_emplace(changed_text(config), runs_.size());
+    const auto [same, is_new] =
+        by_config_.try_emplace(changed_text(with_shortest_names(config)), runs_.size());
     run.repeats = !is_new;
     if (run.repeats) run.folder = runs_[same->second].folder;
     runs_.push_back(std::move(run));

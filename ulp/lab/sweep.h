@@ -12,7 +12,7 @@
 
 namespace ulp {
 
-// What a run has on one axis, as text that ConfigField::set takes.
+// The value that a run has on one axis, as text that ConfigField::set takes.
 struct AxisValue {
   std::string key, value;
 

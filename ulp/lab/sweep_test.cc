@@ -54,6 +54,20 @@ seed = [0, 7]
   EXPECT_EQ(axes_text(runs[5].axes), "policy size:0.5, model mlp, seed 7");
 }
 
+TEST(Sweep, NamesOfOneFormatAreOneValue) {
+  const std::string grid = "[[grid]]\nname = \"a\"\nmodel = \"mlp\"\nupdate = \"plain\"\n";
+  EXPECT_NE(error_of(grid + "weight = [\"bf16\", \"bfloat16\"]").find("weight has bf16 twice"),
+            std::string::npos);
+  const auto runs = parsed(grid + "weight = [\"bfloat16\"]\n[[grid]]\nname = \"b\"\nmodel = \"mlp\"\n" +
+                           "update = \"plain\"\nweight = [\"bf16\", \"fp16\"]");
+  ASSERT_EQ(runs.size(), 3u);
+  EXPECT_EQ(runs[0].folder, "a/weight_bfloat16");
+  EXPECT_EQ(runs[0].config().weight, "bfloat16");
+  EXPECT_TRUE(runs[1].repeats);
+  EXPECT_EQ(runs[1].folder, "a/weight_bfloat16");
+  EXPECT_FALSE(runs[2].repeats);
+}
+
 TEST(Sweep, AGridWithoutAxesIsOneRunAndNamesSayWhatNumbersAreOf) {
   const auto runs = parsed(R"(
 [[grid]]

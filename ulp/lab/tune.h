@@ -16,7 +16,7 @@
 
 namespace ulp {
 
-// What plans and pilots need to know of a task and its data set.
+// The facts of a task and its data set that plans and pilots need.
 struct RunInput {
   NetworkId id;
   DataSize size;
@@ -24,10 +24,10 @@ struct RunInput {
   bool takes_subset = true;  // else it trains on all examples
 };
 
-// As published; a set whose files decide is read.
+// Takes sizes and shapes as published; a data set whose files decide them is read.
 RunInput run_input(RunConfig config);
 
-// What a run will take and save, before it runs.
+// The memory that a run will take and save, before it runs.
 struct RunEstimate {
   double low_ratio = 0;
   uint64_t aggregate_bits = 0;

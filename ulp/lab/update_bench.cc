@@ -29,7 +29,7 @@ namespace {
 
 constexpr double kMebi = 1 << 20;
 
-// What a tensor is to its update.
+// The role of a tensor in its update.
 enum class Role : uint8_t { weight, gradient, state, squares, compensation };
 
 float size_of(Role role) {
@@ -73,7 +73,7 @@ class Updates {
   double run(PlanClock& clock) {
     const StepState state = step_state(config_, steps_, kUpdatesBefore + steps_, optimizer_.lr, 1);
     device_.upload(state_.data(), &state, sizeof state);
-    // As a step begins: nothing has been reported yet.
+    // When a step begins, nothing has been reported yet.
     const std::vector<uint8_t> zeros(std::max(stats_.bytes(), counts_.bytes()));
     device_.upload(stats_.data(), zeros.data(), stats_.bytes());
     device_.upload(counts_.data(), zeros.data(), counts_.bytes());
@@ -96,7 +96,7 @@ class Updates {
     return times.at(0).seconds;
   }
 
-  // Of the last run.
+  // The counts of the last run.
   UpdateCounts counts() const {
     std::vector<UpdateCounts> all(graph_.tensor_count());
     device_.download(all.data(), counts_.data(), sizeof(UpdateCounts) * all.size());

@@ -13,6 +13,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/io/metrics.h"
+#include "ulp/io/safetensors.h"
 #include "ulp/lab/chart.h"
 #include "ulp/lab/results.h"
 #include "ulp/lab/table.h"
@@ -21,7 +22,8 @@
 namespace ulp {
 namespace {
 
-// Of many weights, so that what is shared by a block or a word is divided.
+// Bytes of a weight. They are counted over many weights, so that bytes that a block or a word shares
+// are divided.
 double bytes_of(const UpdateOptions& updates, const Storage& weight) {
   constexpr size_t kMany = 1 << 20;
   const auto each = [](const Storage& storage) {
@@ -38,7 +40,8 @@ std::string family(const UpdateCost& cost) {
   return text;
 }
 
-// But for the seed, and for what a cost has columns of.
+// All options but the seed and those that a cost has columns of. Threads are left out too: with other
+// threads oneDNN may add up a product in another order, and runs are averaged over that as over seeds.
 UpdateSettings settings_of(const RunConfig& config) {
   constexpr std::string_view kShown[] = {"policy", "update", "weight", "seed"};
   UpdateSettings settings;
@@ -46,11 +49,56 @@ UpdateSettings settings_of(const RunConfig& config) {
     if (!decides_bits(field) ||
         std::find(std::begin(kShown), std::end(kShown), field.name) != std::end(kShown))
       continue;
-    // Of the two that end a run one holds.
+    // Epochs or steps end a run, and only one of the two counts.
     const bool overruled = field.name == (config.steps > 0 ? "epochs" : "steps");
     settings.emplace_back(field.name, overruled ? "" : field.get(config));
   }
+  settings.emplace_back("data_dir", config.data_dir);
+  settings.emplace_back("data_digest", "");
   return settings;
+}
+
+// The digest of a run's data, "text 0123abcd", from its last checkpoint; "" if that has none. The text of a
+// checkpoint has the options first, then the data, then the formats.
+std::string data_digest(const std::string& folder, const RunConfig& config) {
+  constexpr size_t kDigits = 8;
+  std::string run;
+  try {
+    const TensorFile file(folder + "/last.safetensors");
+    const auto found = file.metadata().find("run");
+    if (found != file.metadata().end()) run = found->second;
+  } catch (const Error&) {
+    return "";  // it is gone or damaged
+  }
+  const std::string options = run_text(config);
+  if (!run.starts_with(options)) return "";
+  std::string last = run.substr(options.size());
+  last.resize(std::min(last.find("; formats "), last.size()));
+  const size_t begin = last.rfind("; ");
+  if (begin == last.npos) return "";
+  last.erase(0, begin + 2);
+  const size_t space = last.rfind(' ');
+  const bool is_digest = space != last.npos && last.size() - space - 1 == kDigits &&
+                         last.find_first_not_of("0123456789abcdef", space + 1) == last.npos;
+  return is_digest ? last : "";
+}
+
+void set_digest(UpdateSettings& settings, const std::string& digest) {
+  if (digest.empty()) return;
+  for (auto& [name, value] : settings) {
+    if (name == "data_dir") value.clear();
+    if (name == "data_digest") value = digest;
+  }
+}
+
+void refuse_one_seed_twice(std::span<const UpdateRun* const> runs) {
+  std::map<uint64_t, const UpdateRun*> by_seed;
+  for (const UpdateRun* run : runs) {
+    const auto [same, is_new] = by_seed.try_emplace(run->seed, run);
+    if (is_new) continue;
+    fail("lab", "{} and {} are runs of seed {} that differ in nothing else: remove one of them",
+         same->second->path, run->path, run->seed);
+  }
 }
 
 // The settings in which not all runs are alike, by place.
@@ -71,14 +119,16 @@ constexpr const char* kColors[] = {"#444444", "#d62728", "#1f77b4", "#2ca02c", "
 
 }  // namespace
 
-bool read_update_run(const RunConfig& config, std::string_view metrics, const std::string& path,
+bool read_update_run(const RunConfig& given, std::string_view metrics, const std::string& path,
                      UpdateRun& run) {
+  const RunConfig config = with_shortest_names(given);
   const UpdateOptions updates = update_options(config);
   // Each weight its own format: there is no one figure for them.
   if (updates.weight.assigned || !updates.groups.empty()) return false;
   run = {config.policy, storage_name(updates.weight.format), update_rule_text(updates.rule), config.seed};
   run.bytes = bytes_of(updates, updates.weight.format);
   run.settings = settings_of(config);
+  run.path = path;
   bool done = false;
   double sum = 0;
   size_t steps = 0;
@@ -128,7 +178,11 @@ std::vector<UpdateRun> find_update_runs(const std::string& folder) {
     std::ifstream in(path, std::ios::binary);
     const std::string text(std::istreambuf_iterator<char>(in), {});
     UpdateRun made;
-    if (read_update_run(load_config(run + "/config.toml"), text, path, made)) runs.push_back(std::move(made));
+    const RunConfig config = load_config(run + "/config.toml");
+    if (!read_update_run(config, text, path, made)) continue;
+    set_digest(made.settings, data_digest(run, config));
+    made.path = run;
+    runs.push_back(std::move(made));
   }
   if (runs.empty()) fail("lab", "{} holds no finished run: make some with ulp sweep", folder);
   return runs;
@@ -148,6 +202,7 @@ std::vector<UpdateCost> update_costs(std::span<const UpdateRun> runs) {
   const std::vector<size_t> shown = differing(runs);
   std::vector<UpdateCost> costs;
   for (const auto& [key, members] : alike) {
+    refuse_one_seed_twice(members);
     const UpdateRun& first = *members.front();
     UpdateCost cost{first.policy, first.weight, first.rule, first.score, members.size(), first.bytes};
     cost.least = std::numeric_limits<double>::infinity();

@@ -4,9 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <string>
 
+#include "tests/support/temp.h"
 #include "ulp/base/error.h"
+#include "ulp/io/safetensors.h"
+#include "ulp/run/setup.h"
 
 namespace ulp {
 namespace {
@@ -85,6 +89,73 @@ TEST(UpdateCosts, OnlyRunsThatDifferInTheSeedAreAveraged) {
   EXPECT_NE(update_costs_csv(costs).find("fp32,bf16,plain,mlp,auto,2,1,0.75,"), std::string::npos);
   EXPECT_NE(update_costs_markdown(costs).find("| lenet | auto |"), std::string::npos);
   EXPECT_NE(update_costs_svg(costs).find("bf16, plain, model mlp, lr auto"), std::string::npos);
+}
+
+TEST(UpdateCosts, NamesOfOneFormatAreOneSetting) {
+  std::vector<UpdateRun> runs(2);
+  RunConfig one = config("plain", "bfloat16", 0), other = config("plain", "bf16", 1);
+  one.policy = "amp:bfloat16";
+  other.policy = "amp:bf16";
+  one.state = "bfloat16:sr";
+  other.state = "bf16:sr";
+  one.accumulator = "float32";
+  EXPECT_TRUE(read_update_run(one, metrics(0.5, 1, 0, 0), "a", runs[0]));
+  EXPECT_TRUE(read_update_run(other, metrics(0.75, 1, 0, 0), "b", runs[1]));
+  const std::vector<UpdateCost> costs = update_costs(runs);
+  ASSERT_EQ(costs.size(), 1u);
+  EXPECT_EQ(costs[0].policy, "amp:bf16");
+  EXPECT_EQ(costs[0].seeds, 2u);
+}
+
+TEST(UpdateCosts, OneSeedTwiceIsRefused) {
+  std::vector<UpdateRun> runs(3);
+  RunConfig made = config("plain", "bf16", 7);
+  EXPECT_TRUE(read_update_run(made, metrics(0.5, 1, 0, 0), "a", runs[0]));
+  EXPECT_TRUE(read_update_run(config("plain", "bf16", 8), metrics(0.5, 1, 0, 0), "b", runs[1]));
+  made.threads = 2;
+  EXPECT_TRUE(read_update_run(made, metrics(0.5, 1, 0, 0), "c", runs[2]));
+  EXPECT_SAYS(update_costs(runs),
+              "a and c are runs of seed 7 that differ in nothing else: remove one of them");
+}
+
+// Writes a run's folder. Its checkpoint says this of the data; there is none if that is empty.
+void put_run(const std::string& folder, const RunConfig& made, double accuracy, const std::string& data) {
+  std::filesystem::create_directories(folder);
+  put(folder + "/config.toml", config_text(made));
+  put(folder + "/metrics.jsonl", metrics(accuracy, 1, 0, 0));
+  if (!data.empty())
+    save_tensors(folder + "/last.safetensors", {}, {{"run", run_text(made) + data + "; formats 1:2"}});
+}
+
+TEST(UpdateCosts, RunsOnOtherDataAreNoSeeds) {
+  const TempFolder folder;
+  RunConfig made = config("plain", "bf16", 0);
+  put_run(folder / "a", made, 0.25, "");
+  made.seed = 1;
+  made.data_dir = "elsewhere";
+  put_run(folder / "b", made, 0.5, "");
+  std::vector<UpdateCost> costs = update_costs(find_update_runs(folder.path()));
+  ASSERT_EQ(costs.size(), 2u);
+  EXPECT_EQ(costs[0].settings, (UpdateSettings{{"data_dir", ""}}));
+  EXPECT_EQ(costs[1].settings, (UpdateSettings{{"data_dir", "elsewhere"}}));
+  // A checkpoint of pictures says their shape alone.
+  put_run(folder / "b", made, 0.5, "; classes 10; input 1x28x28");
+  EXPECT_EQ(update_costs(find_update_runs(folder.path())).size(), 2u);
+  // Where it has a digest, the folder does not matter.
+  put_run(folder / "b", made, 0.5, "; characters 80; text 0123abcd");
+  made.data_dir = "";
+  made.seed = 0;
+  put_run(folder / "a", made, 0.25, "; characters 80; text 0123abcd");
+  made.seed = 2;
+  put_run(folder / "c", made, 0.75, "; characters 80; text 0123abce");
+  costs = update_costs(find_update_runs(folder.path()));
+  ASSERT_EQ(costs.size(), 2u);
+  EXPECT_EQ(costs[0].settings, (UpdateSettings{{"data_digest", "text 0123abcd"}}));
+  EXPECT_EQ(costs[0].seeds, 2u);
+  EXPECT_DOUBLE_EQ(costs[0].reached, 0.375);
+  EXPECT_EQ(costs[1].seeds, 1u);
+  put(folder / "c/last.safetensors", "damaged");
+  EXPECT_EQ(update_costs(find_update_runs(folder.path())).size(), 2u);
 }
 
 std::string bits_metrics(const std::string& bits) {

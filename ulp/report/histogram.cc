@@ -100,9 +100,13 @@ HistogramRecord histogram_on(const Json& line) {
   made.format = line.at("format").get<std::string>();
   made.of = line.at("of").get<std::string>();
   if (made.of != "x" && made.of != "y") fail("report", "needs \"of\" with \"x\" or \"y\"");
-  if (!line.at("lowest").is_number_integer()) fail("report", "needs \"lowest\" with a whole number");
-  made.lowest = line.at("lowest").get<int64_t>();
-  if (std::abs(made.lowest) > kFarthest) fail("report", "has an exponent that no number has");
+  const Json& lowest = line.at("lowest");
+  if (!lowest.is_number_integer()) fail("report", "needs \"lowest\" with a whole number");
+  made.lowest = lowest.get<int64_t>();
+  // Beyond int64 it wraps around.
+  const bool wraps = lowest.is_number_unsigned() && made.lowest < 0;
+  if (wraps || made.lowest < -kFarthest || made.lowest > kFarthest)
+    fail("report", "has an exponent that no number has");
   const Json& counts = line.at("counts");
   if (!counts.is_array() || counts.size() > kMostCounts)
     fail("report", "needs \"counts\" with at most {} numbers", kMostCounts);

@@ -83,6 +83,17 @@ TEST_F(HistogramFile, DamagedLinesAreNotesAndTheRestIsRead) {
   EXPECT_TRUE(notes_.empty());
 }
 
+TEST_F(HistogramFile, ExponentsThatNoNumberHas) {
+  for (const std::string lowest : {"-9223372036854775808", "9223372036854775807", "9223372036854775808",
+                                   "18446744073709551615", "18446744073709551592", "-1048577", "1048577"}) {
+    std::string text = line(1, "a");
+    text.replace(text.find("-24"), 3, lowest);
+    EXPECT_TRUE(read(text).histograms.empty()) << lowest;
+    ASSERT_EQ(notes_.size(), 1u) << lowest;
+    EXPECT_NE(notes_[0].find("has an exponent that no number has"), std::string::npos) << notes_[0];
+  }
+}
+
 TEST_F(HistogramFile, StaysWithinItsBudgetAndKeepsTheLastStep) {
   std::string text;
   for (uint64_t step = 1; step <= 1000; ++step) {

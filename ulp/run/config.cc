@@ -201,6 +201,28 @@ void apply_level(RunConfig& config, std::span<const ConfigSetting> level) {
   if (steps) config.epochs = 0;
 }
 
+RunConfig with_shortest_names(RunConfig config) {
+  for (const ConfigField& field : config_fields()) {
+    if (field.rule.shortest == nullptr) continue;
+    std::string& text = config.*std::get<std::string RunConfig::*>(field.member);
+    try {
+      text = field.rule.shortest(text);
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): check() tells it
+    }
+  }
+  return config;
+}
+
+RunConfig with_names_of(RunConfig config, const RunConfig& other) {
+  const RunConfig here = with_shortest_names(config), there = with_shortest_names(other);
+  for (const ConfigField& field : config_fields()) {
+    if (field.rule.shortest == nullptr || field.get(here) != field.get(there)) continue;
+    const auto member = std::get<std::string RunConfig::*>(field.member);
+    config.*member = other.*member;
+  }
+  return config;
+}
+
 void check(const RunConfig& c) {
   check_training(c);
   if (c.epochs == 0 && c.steps == 0) fail("config", "epochs and steps are both 0; one must be above 0");
@@ -236,7 +258,7 @@ void check_training(const RunConfig& c) {
 void check_precision(const RunConfig& c) {
   const UpdateOptions updates = precision_options(c).updates;
   parse_policy(c.policy);  // with its file
-  // What is assigned is known when there is a graph.
+  // Assigned formats are known only when there is a graph.
   if (!updates.weight.assigned) stored_weight(updates.rule, updates.weight.format);
   if (has_own_formats(c.policy)) {
     // Silence would look as if they had been used.

@@ -78,23 +78,29 @@ struct RunConfig {
   std::string histograms = "";    // names of tensors; "": none
   int64_t histogram_every = 100;  // steps
 
+  // No option: the run was begun by a build that gave S2FP8 gradients a dynamic loss scale by default
+  // (with_older_defaults).
+  bool scales_s2fp8 = false;
+
   bool operator==(const RunConfig&) const = default;
 };
 
 using ConfigMember = std::variant<std::string RunConfig::*, int64_t RunConfig::*, uint64_t RunConfig::*,
                                   double RunConfig::*, std::optional<double> RunConfig::*, bool RunConfig::*>;
 
-// What a value must be, beside its type.
+// The condition that a value must meet beside its type.
 struct ConfigRule {
   std::string_view must = {};                 // numbers: what `ok` asks for, in words
   bool (*ok)(double) = nullptr;               // numbers: whether one makes sense
   void (*parse)(std::string_view) = nullptr;  // text: throws an Error unless it makes sense
   bool bytes = false;                         // a whole number, written as 64MB
   bool number = false;                        // text which in the file may be a number without quotes
+  // Text with names of formats: the same with the shortest name of each. Throws an Error as `parse`.
+  std::string (*shortest)(std::string_view) = nullptr;
 };
 
-// One row. `name` is the key in the file, data_dir; the flag is --data-dir. `also` is another name,
-// which works wherever the first does and stands in no help.
+// A row of the table of options. `name` is the key in the file, data_dir; the flag is --data-dir.
+// `also` is another name, which works wherever the first does and stands in no help.
 struct ConfigField {
   std::string_view name = {}, group = {};
   ConfigMember member = {};
@@ -133,6 +139,12 @@ struct ConfigSetting {
 };
 void apply_level(RunConfig& config, std::span<const ConfigSetting> level);
 
+// The same with the shortest name of each format, bf16 for bfloat16: for comparing configurations.
+// Files and checkpoints keep the names that were given.
+RunConfig with_shortest_names(RunConfig config);
+// The same with the names that `other` has, wherever both name the same formats.
+RunConfig with_names_of(RunConfig config, const RunConfig& other);
+
 // Throws an Error for what cannot be run, as far as can be told without data, a graph and a
 // backend: whether they go together (widths, shapes, kernels, devices) is checked by those who make
 // them.
@@ -143,7 +155,7 @@ void check_training(const RunConfig& config);
 // The part of that which concerns formats.
 void check_precision(const RunConfig& config);
 
-// What "auto" stands for is filled in: see the help of each field.
+// The optimizer with its values; "auto" is replaced by what the help of each field says.
 OptimizerConfig optimizer_config(const RunConfig& config);
 Schedule schedule_of(const RunConfig& config);
 
@@ -167,7 +179,7 @@ PrecisionOptions precision_options(const RunConfig& config);
 KernelOptions kernel_options(const RunConfig& config);
 // The threshold of promotion; none: off.
 std::optional<double> promotion_of(const RunConfig& config);
-// What it says of the loss scale; none where it leaves the choice to the formats ("default").
+// The loss scale; none if the configuration leaves the choice to the formats ("default").
 std::optional<LossScale> loss_scale_of(const RunConfig& config);
 
 // Where the run writes: `out`, or runs/MODEL-DATA-POLICY-SEED, anything unfit for a file name in it

@@ -22,6 +22,8 @@ namespace {
 constexpr size_t kMostBytes = size_t{1} << 20;  // no configuration; a device without an end
 // Numbers with fewer digits are surely among TOML's, which end below 2^63.
 constexpr size_t kTomlDigits = 19;
+// Each is a table in a table, which the library takes apart by recursion.
+constexpr size_t kMostDots = 32;
 
 template <typename T>
 bool holds(const ConfigField& field) {
@@ -94,10 +96,12 @@ size_t end_of_quotes(std::string_view text, size_t at) {
 }
 
 // Refuses what TOML has nowhere and the library's parser has no code for: outside of quotes and
-// comments a letter beyond ASCII, and a dot that follows neither a name nor a digit.
+// comments a letter beyond ASCII, and a dot that follows neither a name nor a digit. And a key with so
+// many dots that the library would run out of stack.
 void check_toml(std::string_view text, const std::string& path) {
   uint32_t line = 1;
   char before = 0;  // the last one that is no space
+  size_t dots = 0;  // of this key, header or value
   for (size_t at = 0; at < text.size();) {
     const char c = text[at];
     if (c == '"' || c == '\'') {
@@ -119,6 +123,11 @@ void check_toml(std::string_view text, const std::string& path) {
                        ('A' <= before && before <= 'Z') || before == '_' || before == '-' || before == '"' ||
                        before == '\'';
     if (c == '.' && !joins) fail("config", "{}:{}: a dot must follow a name or a digit", path, line);
+    if (std::string_view(",[]{}=\n").find(c) != std::string_view::npos) dots = 0;
+    if (c == '.' && ++dots > kMostDots) {
+      fail("config", "{}:{}: a key has more than {} dots; the name of an option has none", path, line,
+           kMostDots);
+    }
     line += c == '\n' ? 1 : 0;
     if (c != ' ' && c != '\t') before = c;
     ++at;

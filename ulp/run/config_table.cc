@@ -30,6 +30,52 @@ bool between(double x) {
   return x >= static_cast<double>(kLeast) && x <= static_cast<double>(kMost);
 }
 
+std::string shortest_storage(std::string_view text) {
+  return text.empty() ? "" : storage_name(parse_storage(text));
+}
+std::string shortest_storages(std::string_view text) {
+  const size_t slash = text.find('/');
+  const std::string first = shortest_storage(text.substr(0, slash));
+  return slash == text.npos ? first : first + "/" + shortest_storage(text.substr(slash + 1));
+}
+std::string shortest_formats(std::string_view text) {
+  std::string made;
+  for (const FormatOverride& own : parse_overrides(text))
+    made += fmt::format("{}{}={}", made.empty() ? "" : " ", own.name, storage_name(own.storage));
+  return made;
+}
+std::string shortest_weight(const WeightFormat& weight) {
+  return weight.assigned ? "assigned" : storage_name(weight.format);
+}
+std::string shortest_weight(std::string_view text) {
+  return text == "default" ? "default" : shortest_weight(parse_weight_format(text));
+}
+std::string shortest_state(std::string_view text) {
+  return text == "default" ? "default" : state_format_text(parse_state_format(text));
+}
+std::string shortest_groups(std::string_view text) {
+  std::string made;
+  for (const ParameterGroup& group : parse_parameter_groups(text)) {
+    std::string keys;
+    const auto add = [&keys](std::string_view key, const std::string& value) {
+      keys += fmt::format("{}{}={}", keys.empty() ? "" : ",", key, value);
+    };
+    if (group.lr_factor) add("lr", fmt::format("{}", *group.lr_factor));
+    if (group.weight_decay) add("decay", fmt::format("{}", *group.weight_decay));
+    if (group.rule) add("update", update_rule_text(*group.rule));
+    if (group.weight) add("weight", shortest_weight(*group.weight));
+    if (group.state) add("state", state_format_text(*group.state));
+    made += fmt::format("{}{}:{}", made.empty() ? "" : " ", group.selector, keys);
+  }
+  return made;
+}
+// amp:FORMAT and its like.
+std::string shortest_policy(std::string_view text) {
+  const size_t colon = text.find(':');
+  if (colon == text.npos || !has_own_formats(text)) return std::string(text);
+  return fmt::format("{}:{}", text.substr(0, colon), shortest_storage(text.substr(colon + 1)));
+}
+
 constexpr ConfigRule kAnything = {};
 constexpr ConfigRule kTask = {.parse = [](std::string_view text) { find_task(text); }};
 constexpr ConfigRule kModel = {.parse = [](std::string_view text) {
@@ -40,28 +86,37 @@ constexpr ConfigRule kModel = {.parse = [](std::string_view text) {
   }
   find_model(text);
 }};
-// Of one that reads a file only the form: the file may be gone when a run is looked at later.
-constexpr ConfigRule kPolicy = {.parse = [](std::string_view text) {
-  const bool listed = text.starts_with("list:") && text.size() > 5;
-  const size_t file = sensitivity_file(text).size();
-  if (!listed) parse_policy(file == 0 ? text : text.substr(0, text.size() - file - 1));
-}};
+// Checks only the form of a policy that reads a file: the file may be gone when the run is read
+// later.
+constexpr ConfigRule kPolicy = {
+    .parse =
+        [](std::string_view text) {
+          const bool listed = text.starts_with("list:") && text.size() > 5;
+          const size_t file = sensitivity_file(text).size();
+          if (!listed) parse_policy(file == 0 ? text : text.substr(0, text.size() - file - 1));
+        },
+    .shortest = shortest_policy};
 constexpr ConfigRule kLossScale = {.parse =
                                        [](std::string_view text) {
                                          if (text != "default") parse_loss_scale(text);
                                        },
                                    .number = true};
 constexpr ConfigRule kCandidates = {.parse = [](std::string_view text) { make_candidates(text); }};
-constexpr ConfigRule kStorage = {.parse = [](std::string_view text) {
-  if (!text.empty()) parse_storage(text);
-}};
-constexpr ConfigRule kStorages = {.parse = [](std::string_view text) {
-  const size_t slash = text.find('/');
-  if (text.empty()) return;
-  parse_storage(text.substr(0, slash));
-  if (slash != text.npos) parse_storage(text.substr(slash + 1));
-}};
-constexpr ConfigRule kFormats = {.parse = [](std::string_view text) { parse_overrides(text); }};
+constexpr ConfigRule kStorage = {.parse =
+                                     [](std::string_view text) {
+                                       if (!text.empty()) parse_storage(text);
+                                     },
+                                 .shortest = shortest_storage};
+constexpr ConfigRule kStorages = {.parse =
+                                      [](std::string_view text) {
+                                        const size_t slash = text.find('/');
+                                        if (text.empty()) return;
+                                        parse_storage(text.substr(0, slash));
+                                        if (slash != text.npos) parse_storage(text.substr(slash + 1));
+                                      },
+                                  .shortest = shortest_storages};
+constexpr ConfigRule kFormats = {.parse = [](std::string_view text) { parse_overrides(text); },
+                                 .shortest = shortest_formats};
 constexpr ConfigRule kHistograms = {.parse = [](std::string_view text) { parse_names(text); }};
 constexpr ConfigRule kPromote = {.parse =
                                      [](std::string_view text) {
@@ -71,20 +126,21 @@ constexpr ConfigRule kPromote = {.parse =
 constexpr ConfigRule kUpdateRule = {.parse = [](std::string_view text) {
   if (text != "default") parse_update_rule(text);
 }};
-constexpr ConfigRule kWeight = {.parse = [](std::string_view text) {
-  if (text != "default") parse_weight_format(text);
-}};
-constexpr ConfigRule kState = {.parse = [](std::string_view text) {
-  if (text != "default") parse_state_format(text);
-}};
-constexpr ConfigRule kGroups = {.parse = [](std::string_view text) { parse_parameter_groups(text); }};
+constexpr ConfigRule kWeight = {.parse = [](std::string_view text) { shortest_weight(text); },
+                                .shortest = shortest_weight};
+constexpr ConfigRule kState = {.parse = [](std::string_view text) { shortest_state(text); },
+                               .shortest = shortest_state};
+constexpr ConfigRule kGroups = {.parse = [](std::string_view text) { parse_parameter_groups(text); },
+                                .shortest = shortest_groups};
 constexpr ConfigRule kFusedOverflow = {.parse = [](std::string_view text) {
   if (text != "twice" && text != "snapshot") fail("config", "'{}' is neither twice nor snapshot", text);
 }};
 constexpr ConfigRule kOnOff = {.parse = [](std::string_view text) {
   if (text != "on" && text != "off") fail("config", "'{}' is neither on nor off", text);
 }};
-constexpr ConfigRule kAccumulator = {.parse = [](std::string_view text) { parse_format(text); }};
+constexpr ConfigRule kAccumulator = {
+    .parse = [](std::string_view text) { parse_format(text); },
+    .shortest = [](std::string_view text) { return format_name(parse_format(text)); }};
 constexpr ConfigRule kOverflow = {.parse = [](std::string_view text) { parse_overflow(text); }};
 constexpr ConfigRule kRound = {.parse = [](std::string_view text) { parse_round(text); }};
 constexpr ConfigRule kNamed = {.parse = [](std::string_view text) {

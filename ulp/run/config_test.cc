@@ -10,6 +10,7 @@
 #include <fstream>
 #include <limits>
 #include <set>
+#include <tuple>
 
 #include "tests/support/temp.h"
 #include "ulp/base/error.h"
@@ -431,6 +432,68 @@ TEST(Config, BytesKeepTheLargestUnitThatFits) {
   }
   workspace.set(config, "2048KB");
   EXPECT_EQ(workspace.get(config), "2MB");
+}
+
+TEST(Config, AKeyOfManyPartsIsRefusedBeforeTheLibraryRecurses) {
+  const auto dotted = [](size_t dots, std::string_view between = ".") {
+    std::string text = "a";
+    for (size_t i = 0; i < dots; ++i) text.append(between).append("a");
+    return text;
+  };
+  const std::string says = "run.toml:2: a key has more than 32 dots; the name of an option has none";
+  for (const size_t dots : {size_t{33}, size_t{40'000}, size_t{400'000}}) {
+    const std::string key = dotted(dots), spaced = dotted(dots, " . "), quoted = dotted(dots, ".\"b\".");
+    for (const std::string& text : {key + "=1", spaced + "=1", quoted + "=1", "[" + key + "]",
+                                    "[[" + key + "]]", "lr = {" + key + "=1}", "x = [{b=1," + key + "=1}]"})
+      EXPECT_SAYS(parsed("\n" + text), says);
+  }
+  EXPECT_SAYS(parsed(dotted(32) + "=1"), "unknown key 'a'");
+  // Each has its own count, and texts have none.
+  std::string many = "x = [";
+  for (int i = 0; i < 100; ++i) many += "1.5,";
+  EXPECT_SAYS(parsed(many + "]"), "unknown key 'x'");
+  EXPECT_EQ(parsed("out = \"" + std::string(40, '.') + "\"").out, std::string(40, '.'));
+  EXPECT_EQ(parsed("lr = 0.5\nwidth = 0.5 # " + std::string(40, '.')).width, 0.5);
+}
+
+TEST(Config, FormatsAreTheSameUnderAnyName) {
+  const std::tuple<const char*, const char*, const char*> cases[] = {
+      {"hi", "float16", "fp16"},
+      {"lo_grad", "", ""},
+      {"lo", "fp(4,3,4)", "fp(4,3,4)"},
+      {"weight_grad", "float32/bfloat16", "fp32/bf16"},
+      {"formats", " conv1.out=bfloat16  fc.*=float32 ", "conv1.out=bf16 fc.*=fp32"},
+      {"accumulator", "bfloat16", "bf16"},
+      {"weight", "bfloat16", "bf16"},
+      {"weight", "assigned", "assigned"},
+      {"weight", "default", "default"},
+      {"state", "bfloat16:sr", "bf16:sr"},
+      {"state", "float16", "fp16"},
+      {"state", "8bit", "8bit"},
+      {"groups", "norm:decay=0,weight=bfloat16 fc.*:state=float16,lr=0.5",
+       "norm:decay=0,weight=bf16 fc.*:lr=0.5,state=fp16"},
+      {"policy", "amp:bfloat16", "amp:bf16"},
+      {"policy", "fpu16:bfloat16", "fpu16:bf16"},
+      {"policy", "products:bfloat16", "products:bf16"},
+      {"policy", "size:0.5", "size:0.5"},
+      {"policy", "list:bfloat16", "list:bfloat16"}};  // a file
+  for (const auto& [name, given, shortest] : cases) {
+    const ConfigField& field = find_config_field(name);
+    RunConfig config, other;
+    field.set(config, given);
+    field.set(other, shortest);
+    EXPECT_EQ(field.get(with_shortest_names(config)), shortest) << name;
+    EXPECT_EQ(with_shortest_names(config), with_shortest_names(other)) << name;
+    EXPECT_EQ(with_names_of(other, config), config) << name;
+    EXPECT_EQ(field.get(parsed(config_text(config))), given) << name;
+    field.set(config, shortest);
+    EXPECT_EQ(with_shortest_names(config), config) << name;
+  }
+  RunConfig one, other;
+  one.weight = "bfloat16";
+  one.batch = 4;
+  other.weight = "fp16";
+  EXPECT_EQ(with_names_of(one, other), one);
 }
 
 TEST(Config, TheFolderOfTheRun) {

@@ -15,7 +15,7 @@ bool differs(const RunConfig& config, std::string_view name) {
   return field.get(config) != field.default_text();
 }
 
-// As it stands on a command line.
+// The text of an option as it stands on a command line.
 std::string given(const RunConfig& config, std::string_view name) {
   const ConfigField& field = find_config_field(name);
   return field.is_switch() ? field.flag() : fmt::format("{} {}", field.flag(), field.get(config));
@@ -25,7 +25,8 @@ std::string given(const RunConfig& config, std::string_view name) {
   fail("config", "{} would change nothing: {}; leave {} out", given(config, name), why, name);
 }
 
-// One that this build lacks is not on the host: a sweep for another machine can be listed here.
+// A device that this build lacks counts as not on the host, so that a sweep for another machine can
+// be listed here.
 bool on_host(const std::string& device) {
   try {
     return device_of(find_backend(device)).on_host();
@@ -68,22 +69,26 @@ bool rounds_by_mode(const Engine& engine) {
 
 }  // namespace
 
-void refuse_idle_options(const RunConfig& config) {
+void refuse_idle_options(const RunConfig& config, std::span<const std::string_view> named) {
   const OptimizerTraits& traits = optimizer_traits(parse_optimizer(config.optimizer));
+  // A switch that is off asks for nothing.
+  const auto asked = [&](std::string_view name) {
+    return differs(config, name) || (!find_config_field(name).is_switch() &&
+                                     std::find(named.begin(), named.end(), name) != named.end());
+  };
   const auto has_none = [&](bool has, std::string_view name) {
-    if (!has && differs(config, name))
-      refuse(config, name, fmt::format("{} has no {}", config.optimizer, name));
+    if (!has && asked(name)) refuse(config, name, fmt::format("{} has no {}", config.optimizer, name));
   };
   has_none(traits.moments, "beta1");
   has_none(traits.moments, "beta2");
   has_none(traits.eps > 0, "eps");
-  if (config.histograms.empty() && differs(config, "histogram_every"))
+  if (config.histograms.empty() && asked("histogram_every"))
     refuse(config, "histogram_every", "--histograms names no tensor");
   if (!config.histograms.empty() && !on_host(config.device)) {
     fail("config", "--histograms needs the device cpu or reference, not {}", config.device);
   }
   for (const char* name : {"tf32", "fp8_native", "tensor_core"}) {
-    if (differs(config, name) && on_host(config.device))
+    if (asked(name) && on_host(config.device))
       refuse(config, name, fmt::format("the device {} has no tensor cores", config.device));
   }
 }

@@ -50,6 +50,21 @@ TEST(IdleOptions, AreRefused) {
   for (const Options& options : taken) EXPECT_NO_THROW(refuse_idle_options(with(options)));
 }
 
+// What a user names is meant, also where it is the default.
+TEST(IdleOptions, AreRefusedWithTheirDefaultsIfTheyWereGiven) {
+  const auto complaint = [](const Options& options, std::string_view name) {
+    const std::string_view given[] = {"lr", name};
+    return complaint_of([&] { refuse_idle_options(with(options), given); });
+  };
+  EXPECT_EQ(complaint({}, "beta1"),
+            "[config] --beta1 0.9 would change nothing: sgd has no beta1; leave beta1 out");
+  for (const char* name : {"beta2", "eps", "histogram_every", "tensor_core"})
+    EXPECT_NE(complaint({}, name).find("would change nothing"), std::string::npos) << name;
+  EXPECT_EQ(complaint({{"optimizer", "adam"}}, "beta1"), "");
+  EXPECT_EQ(complaint({{"histograms", "fc1.out"}}, "histogram_every"), "");
+  EXPECT_EQ(complaint({}, "tf32"), "");  // --tf32=false
+}
+
 TEST(IdleOptions, AreWarnedOf) {
   const auto notes = [](const Options& options, uint64_t total = 1000) {
     const RunConfig config = with(options);
