@@ -50,7 +50,8 @@ size_t Prediction::best() const {
   return static_cast<size_t>(std::max_element(scores.begin(), scores.end()) - scores.begin());
 }
 
-Predictor::Predictor(const SavedRun& run, size_t images, const std::string& device) : config_(run.config) {
+Predictor::Predictor(const SavedRun& run, size_t images, const std::string& device)
+    : config_(with_older_defaults(run.config, run.checkpoint)) {
   if (images == 0) throw std::logic_error("a prediction of no images");
   if (config_.threads > 0) set_thread_count(static_cast<int>(config_.threads));
   start_threads();
@@ -89,8 +90,7 @@ Predictor::Predictor(const SavedRun& run, size_t images, const std::string& devi
   engine_->plan_evaluation({most});
   if (rest > 0) engine_->plan_evaluation({rest});
   engine_->allocate();
-  const std::string identity =
-      run_text(config_) + task_->data_text() + "; formats " + assignment_digest(engine_->first_assignment());
+  const std::string identity = run_identity(config_, *task_, *engine_);
   const std::string metric(task_->metrics().front().name);
   step_ = load_run_checkpoint(run.checkpoint, identity, metric, [&](const StepProgress& progress) -> State& {
             return stepper_->prepare(progress, run.checkpoint);

@@ -23,11 +23,19 @@ double gradient_headroom(const Engine& engine) {
   return headroom;
 }
 
-// As bf16 has. S2FP8 moves the range of every tensor into that of its codes.
+// Whether a storage has the exponent range of fp32, as bf16 has.
 bool has_fp32_range(const Storage& storage) {
-  if (std::holds_alternative<S2fp8>(storage)) return true;
   const Plain* plain = std::get_if<Plain>(&storage);
   return plain != nullptr && plain->format.emin() <= -126 && largest(plain->format) >= 0x1p127f;
+}
+
+bool is_s2fp8(const Storage& storage) { return std::holds_alternative<S2fp8>(storage); }
+
+template <typename Is>
+bool all_gradients(std::span<const CountedTensor> tensors, const Assignment& assignment, const Is& is) {
+  return std::all_of(tensors.begin(), tensors.end(), [&](const CountedTensor& tensor) {
+    return !is_gradient(tensor.kind) || is(assignment.storage_of(tensor.name));
+  });
 }
 
 }  // namespace
@@ -35,11 +43,18 @@ bool has_fp32_range(const Storage& storage) {
 LossScale choose_loss_scale(const RunConfig& config, std::span<const CountedTensor> tensors,
                             const Assignment& assignment) {
   if (const std::optional<LossScale> chosen = loss_scale_of(config)) return *chosen;
-  for (const CountedTensor& tensor : tensors) {
-    if (is_gradient(tensor.kind) && !has_fp32_range(assignment.storage_of(tensor.name)))
-      return parse_loss_scale("dynamic");
+  if (all_gradients(tensors, assignment, [&](const Storage& storage) {
+        return has_fp32_range(storage) || (is_s2fp8(storage) && !config.scales_s2fp8);
+      })) {
+    return {};
   }
-  return {};
+  return parse_loss_scale("dynamic");
+}
+
+bool leaves_s2fp8_unscaled(const RunConfig& config, std::span<const CountedTensor> tensors,
+                           const Assignment& assignment) {
+  return !loss_scale_of(config) && choose_loss_scale(config, tensors, assignment) == LossScale{} &&
+         !all_gradients(tensors, assignment, has_fp32_range);
 }
 
 LossScale choose_loss_scale(const RunConfig& config, const Engine& engine) {

@@ -11,13 +11,19 @@
 
 namespace ulp {
 
-// What the run says, or what its formats need: gradients that do not reach as far as fp32 get a
-// dynamic scale.
+// The loss scale that the configuration names. If it names none, gradients with less range than fp32
+// get a dynamic scale.
 LossScale choose_loss_scale(const RunConfig& config, std::span<const CountedTensor> tensors,
                             const Assignment& assignment);
 LossScale choose_loss_scale(const RunConfig& config, const Engine& engine);
 
-// What is known of a verdict that asks the scaler to accept steps by gradients_overflowed.
+// Whether the default loss scale is none although some gradients have less range than fp32: S2FP8
+// moves the range of every tensor into that of its codes.
+bool leaves_s2fp8_unscaled(const RunConfig& config, std::span<const CountedTensor> tensors,
+                           const Assignment& assignment);
+
+// What the engine may take for granted of a verdict that asks the scaler to accept steps by
+// gradients_overflowed.
 Engine::Known known_of(const LossScaler& scaler);
 
 // The factor of `auto`: the gradients of the first batches are computed, at several scales, and

@@ -4,18 +4,24 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <limits>
 #include <string_view>
+#include <system_error>
 
 #include "ulp/base/error.h"
 #include "ulp/io/metrics.h"
 #include "ulp/precision/policy.h"
 #include "ulp/precision/sensitivities.h"
+#include "ulp/run/checkpoint.h"
 #include "ulp/run/scaling.h"
 #include "ulp/runtime/registry.h"
 
 namespace ulp {
 namespace {
+
+// Ends the identity of a run whose default loss scale is none because its gradients are S2FP8.
+constexpr std::string_view kUnscaled = "; s2fp8 unscaled";
 
 // A graph does not know its model, so the policy itself can only count groups.
 void check_sensitivity_file(const NetworkId& id, const std::string& policy) {
@@ -50,9 +56,9 @@ std::string run_text(const RunConfig& config, const std::function<bool(const Con
   std::string text;
   for (const ConfigField& field : config_fields()) {
     if (!decides_bits(field) || !counts(field)) continue;
-    // Of the two that end a run one holds.
+    // Epochs or steps end a run, and only one of the two counts.
     if (field.name == (config.steps > 0 ? "epochs" : "steps")) continue;
-    // Those that came later, where they change nothing: runs of before can still be resumed.
+    // Options of later versions are left out at their defaults, so that older runs can be resumed.
     constexpr std::array<std::string_view, 7> later = {"task",       "length", "tensor_core", "tf32",
                                                        "fp8_native", "init",   "round"};
     if (std::find(later.begin(), later.end(), field.name) != later.end() &&
@@ -64,6 +70,20 @@ std::string run_text(const RunConfig& config, const std::function<bool(const Con
     text += fmt::format("{}{} {}", text.empty() ? "" : "; ", field.name, value);
   }
   return text;
+}
+
+std::string run_identity(const RunConfig& config, const LearningTask& task, const Engine& engine) {
+  std::string text =
+      run_text(config) + task.data_text() + "; formats " + assignment_digest(engine.first_assignment());
+  if (leaves_s2fp8_unscaled(config, engine.counted(), engine.first_assignment())) text += kUnscaled;
+  return text;
+}
+
+RunConfig with_older_defaults(RunConfig config, const std::string& checkpoint) {
+  std::error_code error;
+  if (!loss_scale_of(config) && std::filesystem::exists(checkpoint, error))
+    config.scales_s2fp8 = !checkpoint_run(checkpoint).ends_with(kUnscaled);
+  return config;
 }
 
 TaskOptions task_options(const RunConfig& config) {

@@ -1,4 +1,4 @@
-// What a configuration means for those who do the work: the task and the engine.
+// Turns a configuration into the options of the task and of the engine.
 #pragma once
 
 #include <cstdint>
@@ -12,32 +12,40 @@
 
 namespace ulp {
 
-// Everything that decides a bit, as far as it is chosen, as checkpoints keep it. Where the run and
-// its data lie, and what it writes beside, may change.
+// The text that a checkpoint keeps of a configuration: every option that was set and decides bits of
+// the result. Paths of the run and its data, and further files that it writes, are no part of it.
 std::string run_text(const RunConfig& config);
-// Whether it speaks of an option at all.
+// Whether run_text includes an option at all.
 bool decides_bits(const ConfigField& field);
-// The same of those options alone that `counts` says yes to.
+// The same text, of only those options for which `counts` returns true.
 std::string run_text(const RunConfig& config, const std::function<bool(const ConfigField&)>& counts);
 
-// Data is resident on devices that make batches from it.
+// All of what a checkpoint keeps to know its run again: the options, the data, the formats.
+std::string run_identity(const RunConfig& config, const LearningTask& task, const Engine& engine);
+// The same with defaults as the build understood them that began the run of this checkpoint, if there
+// is such a file.
+RunConfig with_older_defaults(RunConfig config, const std::string& checkpoint);
+
+// The options of the task. Data is resident on devices that make batches from it.
 TaskOptions task_options(const RunConfig& config);
-// All but the network and its shapes.
+// The options of the engine that depend on neither the network nor its shapes.
 EngineOptions engine_options(const RunConfig& config);
-// Throws an Error if the policy names a file that was measured on another network.
+// All options of the engine. Throws an Error if the policy names a file that was measured on
+// another network.
 EngineOptions engine_options(const RunConfig& config, const LearningTask& task);
 
-// The parts of that which need no data: how steps are skipped under fused backward, and whether they may be.
+// Two of the engine's options, which need no data: how steps are skipped under fused backward, and
+// whether they may be skipped.
 EngineOptions::FusedOverflow fused_overflow_of(const RunConfig& config);
 std::function<bool(std::span<const CountedTensor>, const Assignment&)> may_skip(const RunConfig& config);
 
-// What a step is told. `updates` is how many were made before it, `lr` its learning rate, `scale`
-// the loss scale.
+// The state that a step starts with. `updates` is how many updates were made before it, `lr` its
+// learning rate, `scale` the loss scale.
 StepState step_state(const RunConfig& config, uint64_t step, uint64_t updates, double lr, double scale);
-// What an evaluation after so many steps is told. Where it rounds stochastically, its words are not
-// those of the next step.
+// The state that an evaluation after `step` steps starts with. If it rounds stochastically, it does
+// not use the random words of the next step.
 StepState evaluation_state(const RunConfig& config, uint64_t step);
-// What a machine with one narrow format makes of the optimizer's numbers, where that is worth a warning.
+// Warnings about numbers of the optimizer that a machine with one narrow format changes.
 std::vector<std::string> arithmetic_notes(const RunConfig& config);
 
 }  // namespace ulp

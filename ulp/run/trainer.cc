@@ -53,13 +53,13 @@ struct Outline {
 }  // namespace
 
 Trainer::Trainer(const RunConfig& config, Observer& observer, bool by_class)
-    : config_(config), observer_(observer) {
+    : config_(with_older_defaults(config, config.out + "/last.safetensors")), observer_(observer) {
   check(config);
   if (config.threads > 0) set_thread_count(static_cast<int>(config.threads));
   start_threads();
   // What cannot fit is refused before the data is read, which may take minutes and gigabytes. Where
   // batches are made on the device, plans have numbers of the data in them and must wait for it.
-  wanted_ = task_options(config);
+  wanted_ = task_options(config_);
   wanted_.scores = by_class;
   task_ = wanted_.resident ? make_task(wanted_) : outline_task(wanted_);
   const Outline outline(*task_);
@@ -72,10 +72,9 @@ Trainer::Trainer(const RunConfig& config, Observer& observer, bool by_class)
   meter_ = task_->meter();
   progress_.metric = task_->metrics().front().name;
   progress_.higher_is_better = task_->metrics().front().higher_is_better;
-  total_steps_ = total_steps(config, train_->batches());
-  run_ =
-      run_text(config) + task_->data_text() + "; formats " + assignment_digest(engine_->first_assignment());
-  stepper_ = std::make_unique<Stepper>(config, *engine_, train_->batches());
+  total_steps_ = total_steps(config_, train_->batches());
+  run_ = run_identity(config_, *task_, *engine_);
+  stepper_ = std::make_unique<Stepper>(config_, *engine_, train_->batches());
   progress_.loss_scale = stepper_->scaler().state();
   rss_forgotten_ = forget_peak_resident();
   rss_start_ = resident_bytes();
@@ -108,10 +107,13 @@ std::vector<double> Trainer::sensitivities() {
   return measured.errors;
 }
 
-std::vector<MetricValue> Trainer::named(const std::vector<double>& values) const {
+std::vector<MetricValue> Trainer::named(const std::vector<double>& values, Part part) const {
   std::vector<MetricValue> all;
-  for (size_t i = 0; i < values.size(); ++i)
-    all.push_back({std::string(task_->metrics()[i].name), values[i], task_->metrics()[i].share});
+  for (size_t i = 0; i < values.size(); ++i) {
+    const Metric& metric = task_->metrics()[i];
+    if (part == Part::test || metric.in_training)
+      all.push_back({std::string(metric.name), values[i], metric.share});
+  }
   return all;
 }
 
@@ -119,7 +121,7 @@ std::string Trainer::path(std::string_view file) const { return config_.out + "/
 
 void Trainer::start(bool resume) {
   const std::string last = path("last.safetensors");
-  // One that cannot be looked at is not one that is not there: the run would begin again.
+  // If the checkpoint cannot be inspected, the run must not take it for missing and begin again.
   std::error_code error;
   const bool saved = std::filesystem::exists(last, error);
   if (error) fail("train", "cannot read {}: {}", last, error.message());
@@ -258,7 +260,7 @@ bool Trainer::step(const std::atomic<bool>& stop) {
   report.scale = scale;
   report.skipped = !result.updated;
   report.epoch_loss = progress_.epoch_loss / progress_.epoch_weight;
-  report.epoch_metrics = named(meter_->values());
+  report.epoch_metrics = named(meter_->values(), Part::train);
   report.examples_per_second = rate_;
   report.memory_bytes = engine_->memory().in_use();
   UpdateCounts lost;
@@ -353,7 +355,7 @@ bool Trainer::end_epoch(const std::atomic<bool>& stop) {
   report.epoch = progress_.epochs_done + 1;
   report.step = progress_.step;
   report.train_loss = progress_.epoch_loss / progress_.epoch_weight;
-  report.train = named(meter_->values());
+  report.train = named(meter_->values(), Part::train);
   report.test_loss = test_loss_ = evaluation.loss;
   report.test = evaluation.metrics;
   report.narrow = !engine_->computes_in_fp32();

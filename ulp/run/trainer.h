@@ -70,7 +70,7 @@ class Trainer {
   void plan();
   void read_data();
   std::vector<double> sensitivities();
-  std::vector<MetricValue> named(const std::vector<double>& values) const;
+  std::vector<MetricValue> named(const std::vector<double>& values, Part part) const;
   void start(bool resume);
   void keep_changes() const;
   bool step(const std::atomic<bool>& stop);

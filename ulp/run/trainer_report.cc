@@ -100,10 +100,10 @@ bool Trainer::evaluate_all(const std::atomic<bool>* stop, Evaluation& result) {
     observer_.on_evaluate(done, test_->examples());
   }
   result.loss = loss / weight;
-  result.metrics = named(own->values());
+  result.metrics = named(own->values(), Part::test);
   result.classes = own->by_class();
   if (in_fp32) {
-    result.metrics_fp32 = named(fp32->values());
+    result.metrics_fp32 = named(fp32->values(), Part::test);
     result.classes_fp32 = fp32->by_class();
   }
   return true;
