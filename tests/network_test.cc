@@ -354,7 +354,7 @@ TEST(Network, BatchesOfResidentData) {
     made.device = device;
     Engine engine(made);
     engine.keep_resident(Mode::training, "tokens", bytes(tokens));
-    EXPECT_SAYS(engine.allocate(), "'labels' reads resident data, and none is kept for it");
+    EXPECT_SAYS(engine.allocate(), "'labels' reads resident data in training, and none is kept for that");
     Engine second(made);
     second.keep_resident(Mode::training, "tokens", bytes(tokens));
     second.keep_resident(Mode::training, "labels", bytes(labels));

@@ -5,10 +5,12 @@
 
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "tests/support/temp.h"
+#include "ulp/base/parallel.h"
 
 namespace ulp {
 namespace {
@@ -52,6 +54,99 @@ TEST(Networks, AreEvaluatedInFp32OnlyIfWanted) {
   EXPECT_SAYS(one.evaluate_fp32(batch),
               "evaluation in fp32 is not planned: set SessionOptions::evaluates_fp32");
   EXPECT_LE(one.memory().planned_peak, both.memory().planned_peak);
+}
+
+// The largest shape decides the formats, so no other may compute more.
+TEST(Networks, TheBatchIsTheLargestShape) {
+  const auto build = [](Builder& b, const BatchShape& s) {
+    TensorId x = input(b, "x", {s.examples * s.extents.at(0), 6});
+    x = linear(b, "fc", x, {.out = 3});
+    return Network{.loss = mse(b, "loss", x, target(b, "y", {s.examples * s.extents.at(0), 3}))};
+  };
+  EXPECT_SAYS(
+      Session(build, {.batch = {8, {2}}, .training = {{8, {20}}}}),
+      "a training batch of 8, 20 computes 1600 elements and the largest shape (8, 2), which decides the "
+      "formats, only 160: the batch of the options must be the largest");
+  Session(build, {.batch = {8, {20}}, .training = {{8, {2}}}, .evaluation = {{8, {40}}}});
+}
+
+TEST(Networks, AWeightThatTheLossDoesNotDependOnIsNamed) {
+  const auto build = [](Builder& b, const BatchShape& s) {
+    const TensorId x = input(b, "x", {s.examples, 6});
+    linear(b, "aside", x, {.out = 4, .bias = false});
+    return Network{.loss = mse(b, "loss", linear(b, "fc", x, {.out = 3}), target(b, "y", {s.examples, 3}))};
+  };
+  const std::string plan = Session(build, {.batch = {8}}).plan();
+  EXPECT_NE(plan.find("batches of 8 examples, policy"), std::string::npos) << plan;
+  EXPECT_NE(plan.find("aside.weight is not trained: the loss does not depend on it\n"), std::string::npos)
+      << plan;
+  EXPECT_EQ(plan.find("fc.weight is not"), std::string::npos) << plan;
+}
+
+TEST(Networks, WeightsOfTheLossAreFromZero) {
+  const auto build = [](Builder& b, const BatchShape& s) {
+    const TensorId x = linear(b, "fc", input(b, "x", {s.examples, 6}), {.out = 3});
+    return Network{.loss = mse(b, "loss", x, target(b, "y", {s.examples, 3})),
+                   .weights = target(b, "w", {s.examples})};
+  };
+  Session session(build, {.batch = {4}});
+  const std::vector<float> x(24, 0.5f), y(12, 1.0f), good = {0, 1, 2, 0}, bad = {0, 3, -1, 1};
+  const auto batch = [&](const std::vector<float>& w) {
+    return FeedBatch{{4}, {feed_of("x", x), feed_of("y", y), feed_of("w", w)}};
+  };
+  EXPECT_SAYS(session.train(batch(bad)),
+              "element 2 of 'w', the weights of the loss, is -1: a weight must be from 0");
+  EXPECT_EQ(session.train(batch(good)).weight, 3);
+}
+
+// Two sessions with threads of their own, used from two threads of the caller, whose number they leave alone.
+TEST(Networks, ThreadsAreTheSessionsOwn) {
+  const auto losses = [](Session& session) {
+    std::vector<double> all;
+    const std::vector<float> x(192, 0.5f);
+    const std::vector<int32_t> labels(32, 1);
+    for (int i = 0; i < 3; ++i)
+      all.push_back(session.train({{32}, {feed_of("x", x), feed_of("labels", labels)}}).loss);
+    return all;
+  };
+  const int before = thread_count();
+  const auto make = [](const char* threads) {
+    return Session(mlp, {.batch = {32}, .settings = {{"threads", threads}}});
+  };
+  Session one = make("1"), two = make("2"), same = make("2");
+  EXPECT_EQ(thread_count(), before);
+  const std::vector<double> expected = losses(two);
+  EXPECT_EQ(thread_count(), before);
+  std::vector<double> found;
+  std::thread([&] {
+    found = losses(same);
+    set_thread_count(1);
+  }).join();
+  EXPECT_EQ(found, expected);
+  losses(one);
+  EXPECT_EQ(thread_count(), before);
+}
+
+TEST(Networks, WhatIsLoadedIsComparedByTensor) {
+  const TempFolder folder;
+  const std::string file = folder / "one.safetensors";
+  Session(mlp, {.batch = {8}}).save(file);
+  const auto wider = [](Builder& b, const BatchShape& shape) {
+    TensorId x = input(b, "x", {shape.examples, 6});
+    x = relu(b, "relu", linear(b, "fc1", x, {.out = 17}));
+    x = linear(b, "fc2", x, {.out = 3});
+    return Network{.loss = cross_entropy(b, "loss", x, indices(b, "labels", {shape.examples}))};
+  };
+  Session other(wider, {.batch = {8}});
+  EXPECT_SAYS(other.load(file), "'fc1.");
+  const auto smooth = [](Builder& b, const BatchShape& shape) {
+    TensorId x = input(b, "x", {shape.examples, 6});
+    x = tanh(b, "relu", linear(b, "fc1", x, {.out = 16}));
+    x = linear(b, "fc2", x, {.out = 3});
+    return Network{.loss = cross_entropy(b, "loss", x, indices(b, "labels", {shape.examples}))};
+  };
+  Session third(smooth, {.batch = {8}});
+  EXPECT_SAYS(third.load(file), "is of another network: its weights have the names and shapes of this one");
 }
 
 // A weight belongs to all shapes, so it cannot be of one.

@@ -11,6 +11,7 @@
 
 #include "ulp/base/error.h"
 #include "ulp/base/parallel.h"
+#include "ulp/base/threads_kept.h"
 #include "ulp/library/feed_check.h"
 #include "ulp/library/session_text.h"
 #include "ulp/library/settings.h"
@@ -41,8 +42,8 @@ EngineOptions engine_options(const RunConfig& config, const BuildFunction& build
   return options;
 }
 
-// Runs a step. Where it fails because the batch has changed, as with an index that was none of the
-// table's at first, that is said and not what came of it.
+// Runs a step. If it throws after the caller has changed the batch, for example to an index that is
+// not in the table, the error names that change and not its consequence.
 template <typename Step>
 StepResult during(const FeedCheck& unchanged, const Step& step) {
   try {
@@ -60,9 +61,10 @@ class Session::Body {
   Body(const BuildFunction& build, const SessionOptions& options)
       : options_(options),
         config_(config_of(options)),
+        threads_(config_.threads > 0 ? static_cast<int>(config_.threads) : thread_count()),
+        starting_(threads_),
         engine_(engine_options(config_, build, options.batch)),
         stepper_(config_, engine_, options.epoch_steps) {
-    if (config_.threads > 0) set_thread_count(static_cast<int>(config_.threads));
     progress_.loss_scale = stepper_.scaler().state();
     engine_.plan_training(options.batch);
     for (const BatchShape& shape : options.training) {
@@ -82,11 +84,13 @@ class Session::Body {
     run_ = fmt::format("{}; formats {}; network {:016x}", session_text(config_, options),
                        assignment_digest(engine_.first_assignment()),
                        graph_fingerprint(build_network(build, options.batch, Mode::training).graph));
+    starting_.reset();
   }
 
   // Whatever needs the weights calls it.
   Engine& ready() {
     if (busy_) fail("session", "a reader of outputs must not call the session: wait until the step is done");
+    const ThreadsKept own(threads_);
     if (!ready_) engine_.allocate();
     ready_ = true;
     return engine_;
@@ -114,6 +118,7 @@ class Session::Body {
 
   StepResult train(const FeedBatch& given, double lr, const OutputReader& read) {
     ready();
+    const ThreadsKept own(threads_);
     if (given.shape.examples > 0 && !trained_.contains(given.shape)) {
       fail("session", "training is not planned for a batch of ({}): name it in SessionOptions::training",
            batch_shape_text(given.shape));
@@ -143,6 +148,7 @@ class Session::Body {
 
   StepResult evaluate(const FeedBatch& given, bool fp32, const OutputReader& read) {
     ready();
+    const ThreadsKept own(threads_);
     const FeedBatch batch = given;
     const FeedCheck unchanged(batch);
     if (fp32 && !options_.evaluates_fp32) {
@@ -162,6 +168,8 @@ class Session::Body {
   void save(const std::string& path) { save_checkpoint(path, run_, ready().state(), progress_); }
   void load(const std::string& path) {
     ready();
+    const ThreadsKept own(threads_);
+    check_same_network(path);
     progress_ = load_checkpoint(
         path, run_, [&](const StepProgress& progress) -> State& { return stepper_.prepare(progress, path); });
     stepper_.restore(progress_);
@@ -261,6 +269,18 @@ class Session::Body {
     std::exception_ptr thrown_;
   };
 
+  // A fingerprint says that networks differ; who reads it wants to know in what.
+  void check_same_network(const std::string& path) {
+    const auto settings = [](const std::string& run) { return run.substr(0, run.find("; formats ")); };
+    const std::string saved = checkpoint_run(path);
+    if (saved == run_ || settings(saved) != settings(run_)) return;
+    check_tensors(path, engine_.state());
+    fail("checkpoint",
+         "{} is of another network: its weights have the names and shapes of this one, but operators, their "
+         "attributes or formats differ",
+         path);
+  }
+
   // Before promotion makes new plans, whose counts begin again.
   void remember_reports() {
     const Graph& graph = engine_.graph();
@@ -284,6 +304,8 @@ class Session::Body {
 
   const SessionOptions options_;
   const RunConfig config_;
+  const int threads_;                    // of every step, whoever calls it
+  std::optional<ThreadsKept> starting_;  // while the session is made
   Engine engine_;
   Stepper stepper_;
   StepProgress progress_;

@@ -167,7 +167,7 @@ TEST(Session, RefusesCheckpointsOfOthers) {
     return Network{.loss = cross_entropy(b, "loss", x, indices(b, "labels", {shape.examples}))};
   };
   Session other(wider, options({{"policy", "size:0.5"}}));
-  EXPECT_SAYS(other.load(folder / "a"), "is of a run with ");
+  EXPECT_SAYS(other.load(folder / "a"), "has 'fc1.bias' as 'fp32 16', the run has it as 'fp32 3'");
   EXPECT_SAYS(other.load(folder / "none"), "none");
   put(folder / "b", "not a checkpoint");
   EXPECT_SAYS(other.load(folder / "b"), "b");
@@ -358,7 +358,7 @@ TEST(Session, ResidentRowsAreWhatFedOnesAre) {
   Session fed(network(false), options({{"policy", "size:0.5"}}, kBatch));
   Session kept(network(true), options({{"policy", "size:0.5"}}, kBatch));
   EXPECT_SAYS(Session(network(true), options({}, kBatch)).train({{kBatch}, {feed_of("rows", labels)}}),
-              "'words' reads resident data, and none is kept for it");
+              "'words' reads resident data in training, and none is kept for that");
   for (const Mode mode : {Mode::training, Mode::inference}) {
     kept.keep_resident(mode, "words", bytes_of(words));
     kept.keep_resident(mode, "labels", bytes_of(labels));

@@ -1,6 +1,6 @@
 #include "ulp/library/session_text.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -19,13 +19,22 @@ std::string bytes_text(size_t bytes) {
   return count >= kKib ? fmt::format("{:.1f} KiB", count / kKib) : fmt::format("{} bytes", bytes);
 }
 
+std::string batch_text(const BatchShape& shape) {
+  std::string text = fmt::format("batches of {} examples", shape.examples);
+  if (!shape.extents.empty()) text += fmt::format(", extents ({})", fmt::join(shape.extents, ", "));
+  return text;
+}
+
 }  // namespace
 
 std::string plan_text(const RunConfig& config, const Engine& engine, const SessionMemory& memory,
                       std::span<const TensorReport> tensors) {
-  std::string text =
-      fmt::format("{} parameters, batches of {}, policy {}, on {}\n", engine.graph().parameters(),
-                  batch_shape_text(engine.batch()), config.policy, config.device);
+  std::string text = fmt::format("{} parameters, {}, policy {}, on {}\n", engine.graph().parameters(),
+                                 batch_text(engine.batch()), config.policy, config.device);
+  for (const TensorInfo& tensor : engine.graph().tensors()) {
+    if (tensor.kind == Kind::weight && !tensor.grad)
+      text += fmt::format("{} is not trained: the loss does not depend on it\n", tensor.name);
+  }
   text += fmt::format("memory {}:", bytes_text(memory.planned_peak));
   const std::array<std::pair<std::string_view, size_t>, 7> uses = {{{"weights", memory.weights},
                                                                     {"optimizer", memory.optimizer},

@@ -10,9 +10,9 @@
 
 #include "ulp/base/error.h"
 #include "ulp/base/parallel.h"
+#include "ulp/base/threads_kept.h"
 #include "ulp/data/dataset.h"
 #include "ulp/precision/sensitivities.h"
-#include "ulp/report/threads_kept.h"
 #include "ulp/run/saved_run.h"
 #include "ulp/run/setup.h"
 #include "ulp/runtime/registry.h"

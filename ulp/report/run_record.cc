@@ -14,10 +14,10 @@
 #include <system_error>
 
 #include "ulp/base/error.h"
+#include "ulp/base/threads_kept.h"
 #include "ulp/lab/jobs.h"
 #include "ulp/report/doctor_words.h"
 #include "ulp/report/metrics_reader.h"
-#include "ulp/report/threads_kept.h"
 #include "ulp/run/setup.h"
 
 namespace ulp {

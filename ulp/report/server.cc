@@ -110,7 +110,7 @@ Descriptor listen_on(const std::string& address, uint16_t port) {
   return listener;
 }
 
-// Whatever stands in it, in the same time.
+// Compares two secrets. The time it takes does not depend on what they contain.
 bool same_secret(std::string_view a, std::string_view b) {
   if (a.size() != b.size()) return false;
   unsigned char difference = 0;
@@ -315,11 +315,12 @@ void ReportServer::Impl::make_room() {
 }
 
 void ReportServer::Impl::accept_all() {
-  // At most as many as there may be, so that those who come in crowds are not all that is looked at.
+  // A call accepts at most kMostConnections: a crowd of new clients must not starve those that are
+  // already connected.
   for (size_t i = 0; i < kMostConnections; ++i) {
     const int fd = ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
-      // One that was reset before it was accepted is no reason to leave the next.
+      // A client reset its connection before it was accepted; the next one may be fine.
       if (errno == ECONNABORTED || errno == EINTR) continue;
       if (errno == EAGAIN) return;
       // No descriptor is left: somebody has to go, and the next look has to wait or it would not end.

@@ -155,6 +155,14 @@ std::unique_ptr<Engine::Program> Engine::make_program(const BatchShape& shape, U
   return program;
 }
 
+// Elements of what forward computes.
+size_t activation_elements(const Graph& graph) {
+  size_t elements = 0;
+  for (const TensorInfo& tensor : graph.tensors())
+    elements += tensor.kind == Kind::activation ? tensor.elements() : 0;
+  return elements;
+}
+
 // Names join graphs. What another shape has beside the largest one would have no format, and what
 // evaluation has beside training no values.
 void Engine::match_names(Program& program, bool training) const {
@@ -180,6 +188,13 @@ void Engine::match_names(Program& program, bool training) const {
     }
     const TensorId first = slot ? largest[slot].step_of : TensorId{};
     program.slots.push_back(first ? first.index : slot.index);
+  }
+  const size_t here = activation_elements(program.graph()), most = activation_elements(largest);
+  if (training && here > most) {
+    fail("session",
+         "a training batch of {} computes {} elements and the largest shape ({}), which decides the formats, "
+         "only {}: the batch of the options must be the largest",
+         batch_shape_text(program.shape), here, batch_shape_text(piece()), most);
   }
 }
 
@@ -252,7 +267,8 @@ void Engine::bind() {
           return array.mode == mode && array.node == node;
         });
         if (found == resident_.end())
-          fail("session", "'{}' reads resident data, and none is kept for it", node);
+          fail("session", "'{}' reads resident data in {}, and none is kept for that", node,
+               mode == Mode::training ? "training" : "inference");
         const size_t needed =
             resident_bytes(program->graph(), program->graph()[program->graph()[id].producer]);
         if (found->bytes != needed)

@@ -69,7 +69,13 @@ double Engine::weight_of(const Program& program, const FeedBatch& batch) {
   if (fed == nullptr || fed->element != Element::real)
     fail("session", "nothing is fed to '{}', the weights of the loss", name);
   double sum = 0;
-  for (size_t i = 0; i < fed->elements; ++i) sum += static_cast<const float*>(fed->values)[i];
+  for (size_t i = 0; i < fed->elements; ++i) {
+    const float weight = static_cast<const float*>(fed->values)[i];
+    if (weight < 0)
+      fail("session", "element {} of '{}', the weights of the loss, is {}: a weight must be from 0", i, name,
+           weight);
+    sum += weight;
+  }
   if (!(sum > 0) || !std::isfinite(sum))
     fail("session", "the weights of the loss, '{}', add up to {}: their sum must be above 0 and finite", name,
          sum);
