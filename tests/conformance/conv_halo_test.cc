@@ -27,7 +27,7 @@ QuickCodec codec_of(std::string_view name) {
 struct Work {
   ConvExtents32 conv;
   bool gradient;
-  Feed feed;
+  OperandFeed feed;
 
   uint32_t in_c() const { return gradient ? conv.out_c : conv.c; }
   uint32_t out_c() const { return gradient ? conv.c : conv.out_c; }
@@ -93,7 +93,8 @@ class Run {
     weights.out_c = shape.out_c;
     weights.weight_taps = shape.taps();
     weights.transposed = work_.gradient;
-    if (work_.feed == Feed::bf16_from_8) weights.factor = std::ldexp(1.0f, 127 - parse_format(kNarrow).bias);
+    if (work_.feed == OperandFeed::bf16_from_8)
+      weights.factor = std::ldexp(1.0f, 127 - parse_format(kNarrow).bias);
     weights.images = 1;
     weights.image[0] = weight_image(part_, tiling, reinterpret_cast<uint32_t*>(image.data()));
     prepare_weights({&weights, 1}, nullptr);
@@ -113,7 +114,7 @@ class Run {
 
  private:
   static constexpr std::string_view kNarrow = "fp(4,3,4)";
-  QuickCodec codec() const { return codec_of(work_.feed == Feed::bf16 ? "bf16" : kNarrow); }
+  QuickCodec codec() const { return codec_of(work_.feed == OperandFeed::bf16 ? "bf16" : kNarrow); }
 
   Work work_;
   IgemmPart part_;
@@ -148,7 +149,7 @@ size_t expect_same(const Work& work) {
 }
 
 TEST(ConvHalo, IsTheSumInEveryTiling) {
-  for (const Feed feed : {Feed::bf16, Feed::bf16_from_8}) {
+  for (const OperandFeed feed : {OperandFeed::bf16, OperandFeed::bf16_from_8}) {
     for (const bool gradient : {false, true}) {
       EXPECT_GT(expect_same({{3, 7, 9, 16, 7, 9, 16, 3, 3, 1, 1, 1, 1}, gradient, feed}), 8u);
       EXPECT_GT(expect_same({{5, 8, 5, 32, 8, 5, 64, 3, 3, 1, 1, 1, 1}, gradient, feed}), 8u);

@@ -20,13 +20,14 @@ namespace ulp {
 namespace {
 
 using cuda::Divisor;
-using cuda::Feed;
 using cuda::IgemmPart;
 using cuda::IgemmShape;
 using cuda::IgemmTiling;
+using cuda::OperandFeed;
 
-constexpr Feed kFeeds[] = {Feed::bf16_from_8,  Feed::bf16,        Feed::tf32_from_8,
-                           Feed::tf32_from_16, Feed::fp16_from_8, Feed::fp16_from_16};
+constexpr OperandFeed kFeeds[] = {OperandFeed::bf16_from_8, OperandFeed::bf16,
+                                  OperandFeed::tf32_from_8, OperandFeed::tf32_from_16,
+                                  OperandFeed::fp16_from_8, OperandFeed::fp16_from_16};
 constexpr uint32_t kProcessors = 132;
 
 TEST(ConvTiling, DivisorsAreExact) {
@@ -145,7 +146,7 @@ void expect_covered(const IgemmShape& shape, const IgemmTiling& tiling, const st
   cuda::IgemmCall call;
   call.shape = shape;
   call.tiling = tiling;
-  cuda::complete(call, Feed::bf16, {});
+  cuda::complete(call, OperandFeed::bf16, {});
   const auto pixel = [&](uint32_t result, int64_t row, int64_t column) {
     const uint32_t q = result % shape.out_w, p = result / shape.out_w % shape.out_h,
                    image = result / shape.out_w / shape.out_h;
@@ -182,7 +183,7 @@ TEST(ConvTiling, InputStagesHaveEveryPixelOfTheirTile) {
                 tiling.rows = rows;
                 tiling.columns = 32;
                 // The gradient has 16 output channels.
-                if (!cuda::make_tiling(part.shape, Feed::bf16, kProcessors, tiling)) continue;
+                if (!cuda::make_tiling(part.shape, OperandFeed::bf16, kProcessors, tiling)) continue;
                 ++fitted;
                 EXPECT_GE(tiling.boxes * tiling.box_rows, tiling.input_rows);
                 EXPECT_LE(tiling.box_rows, 256u);
@@ -206,7 +207,7 @@ void expect_halo(const IgemmShape& shape, const IgemmTiling& tiling, const std::
   cuda::IgemmCall call;
   call.shape = shape;
   call.tiling = tiling;
-  cuda::complete(call, Feed::bf16, {});
+  cuda::complete(call, OperandFeed::bf16, {});
   std::vector<int> written(size_t{shape.images} * shape.full_h * shape.full_w);
   for (uint32_t index = 0; index < tiling.row_tiles; ++index) {
     const cuda::HaloTile tile = cuda::halo_tile(call, index);
@@ -255,7 +256,7 @@ TEST(ConvTiling, HaloTilesHaveEveryPixelOfTheirResults) {
                   tiling.columns = 16;
                   tiling.halo.images = together;
                   tiling.halo.rows = together == 1 ? rows : part.shape.out_h;
-                  if (!cuda::make_halo(part.shape, Feed::bf16, kProcessors, tiling)) continue;
+                  if (!cuda::make_halo(part.shape, OperandFeed::bf16, kProcessors, tiling)) continue;
                   ++fitted;
                   EXPECT_LE(tiling.shared, 227u * 1024);
                   expect_halo(part.shape, tiling,
@@ -277,10 +278,10 @@ TEST(ConvTiling, HaloTilesHaveEveryPixelOfTheirResults) {
 
 // Not where there is stride, few taps or many channels, nor where rows have no room.
 TEST(ConvTiling, PadsWhereChannelsAreFew) {
-  const auto halo = [](const ConvExtents32& conv, Feed feed = Feed::bf16) {
+  const auto halo = [](const ConvExtents32& conv, OperandFeed feed = OperandFeed::bf16) {
     return cuda::choose_halo(cuda::forward_part(conv).shape, feed, kProcessors);
   };
-  for (const Feed feed : {Feed::bf16, Feed::bf16_from_8}) {
+  for (const OperandFeed feed : {OperandFeed::bf16, OperandFeed::bf16_from_8}) {
     for (uint32_t layer = 0; layer < 3; ++layer) {
       for (const uint32_t images : {128u, 1024u}) {
         const auto tiling = halo(square(images, 32 >> layer, 16 << layer, 16 << layer, 3, 1, 1), feed);
@@ -299,8 +300,8 @@ TEST(ConvTiling, PadsWhereChannelsAreFew) {
     EXPECT_FALSE(halo(square(128, 32, 64, 128, 3, 1, 1), feed));
     EXPECT_FALSE(halo(square(1, 4096, 64, 64, 3, 1, 1), feed));
   }
-  EXPECT_FALSE(halo(square(128, 32, 16, 16, 3, 1, 1), Feed::tf32_from_16));
-  EXPECT_FALSE(halo(square(128, 32, 16, 16, 3, 1, 1), Feed::fp16_from_8));
+  EXPECT_FALSE(halo(square(128, 32, 16, 16, 3, 1, 1), OperandFeed::tf32_from_16));
+  EXPECT_FALSE(halo(square(128, 32, 16, 16, 3, 1, 1), OperandFeed::fp16_from_8));
 }
 
 // Each of a weight's taps is in one part: so it is rounded, and counted, once.
@@ -323,7 +324,7 @@ TEST(ConvTiling, PartsShareTheTaps) {
 
 // What was quickest on an H200.
 TEST(ConvTiling, ChoosesTheQuickestTiling) {
-  const auto chosen = [](const IgemmShape& shape, Feed feed = Feed::bf16_from_8) {
+  const auto chosen = [](const IgemmShape& shape, OperandFeed feed = OperandFeed::bf16_from_8) {
     const auto tiling = cuda::choose_tiling(shape, feed, kProcessors);
     return tiling ? std::pair{tiling->rows, tiling->columns} : std::pair{0u, 0u};
   };
@@ -332,9 +333,12 @@ TEST(ConvTiling, ChoosesTheQuickestTiling) {
                            uint32_t stride) {
     return cuda::forward_part(square(images, size, c, k, kernel, stride, kernel / 2)).shape;
   };
-  for (const Feed feed : kFeeds) EXPECT_EQ(chosen(forward(1024, 32, 64, 64, 3, 1), feed), Tile(128, 64));
-  for (const Feed feed : kFeeds) EXPECT_EQ(chosen(forward(1024, 16, 128, 128, 3, 1), feed), Tile(256, 128));
-  for (const Feed feed : kFeeds) EXPECT_EQ(chosen(forward(1024, 4, 512, 512, 3, 1), feed), Tile(256, 128));
+  for (const OperandFeed feed : kFeeds)
+    EXPECT_EQ(chosen(forward(1024, 32, 64, 64, 3, 1), feed), Tile(128, 64));
+  for (const OperandFeed feed : kFeeds)
+    EXPECT_EQ(chosen(forward(1024, 16, 128, 128, 3, 1), feed), Tile(256, 128));
+  for (const OperandFeed feed : kFeeds)
+    EXPECT_EQ(chosen(forward(1024, 4, 512, 512, 3, 1), feed), Tile(256, 128));
   EXPECT_EQ(chosen(forward(1024, 32, 64, 128, 3, 2)), Tile(256, 128));
   EXPECT_EQ(chosen(forward(1024, 32, 64, 128, 1, 2)), Tile(256, 128));
   EXPECT_EQ(chosen(forward(128, 16, 128, 128, 3, 1)), Tile(256, 128));
@@ -355,7 +359,7 @@ TEST(ConvTiling, PartsOfOneExtentMerge) {
   for (const uint32_t size : {8u, 16u, 32u, 9u}) {
     for (const uint32_t kernel : {1u, 3u}) {
       for (const uint32_t c : {16u, 64u, 512u}) {
-        for (const Feed feed : kFeeds) {
+        for (const OperandFeed feed : kFeeds) {
           const auto parts = cuda::gradient_parts(square(128, size, c, 2 * c, kernel, 2, kernel / 2));
           const auto tilings = cuda::choose_tilings(parts, feed, kProcessors);
           ASSERT_EQ(tilings.size(), parts.size());
@@ -389,7 +393,7 @@ TEST(ConvTiling, StationaryWeightsHaveABarrierEach) {
   for (const uint32_t kernel : {1u, 3u, 5u}) {
     for (const uint32_t c : {16u, 32u, 64u, 96u, 512u}) {
       for (const uint32_t k : {16u, 32u, 64u}) {
-        for (const Feed feed : kFeeds) {
+        for (const OperandFeed feed : kFeeds) {
           const IgemmShape shape = cuda::forward_part(square(8, 8, c, k, kernel, 1, kernel / 2)).shape;
           const auto tiling = cuda::choose_tiling(shape, feed, kProcessors);
           ASSERT_TRUE(tiling);

@@ -24,7 +24,7 @@
 namespace ulp::conformance {
 namespace {
 
-using cuda::Feed;
+using cuda::OperandFeed;
 
 // Numbers by their place.
 using Numbers = std::function<float(size_t)>;
@@ -69,8 +69,8 @@ class Trial {
   // Runs it, twice, and checks all.
   void check() {
     const Made sums = run(conv_igemm(), 0xA5), again = run(conv_igemm(), 0x00);
-    fp16_ = cuda::written_tiles(Feed::fp16_from_8) + cuda::written_tiles(Feed::fp16_from_16);
-    tf32_ = cuda::written_tiles(Feed::tf32_from_8) + cuda::written_tiles(Feed::tf32_from_16);
+    fp16_ = cuda::written_tiles(OperandFeed::fp16_from_8) + cuda::written_tiles(OperandFeed::fp16_from_16);
+    tf32_ = cuda::written_tiles(OperandFeed::tf32_from_8) + cuda::written_tiles(OperandFeed::tf32_from_16);
     EXPECT_TRUE(sums.out == again.out) << "other bits when run again";
     expect_sums(floats_of(sums.out));
     expect_codes(floats_of(sums.out));
@@ -142,7 +142,8 @@ class Trial {
     context.state = &state;
     context.workspace = workspace.at();
     context.stats = stats.data();
-    for (const Feed feed : {Feed::fp16_from_8, Feed::fp16_from_16, Feed::tf32_from_8, Feed::tf32_from_16})
+    for (const OperandFeed feed : {OperandFeed::fp16_from_8, OperandFeed::fp16_from_16,
+                                   OperandFeed::tf32_from_8, OperandFeed::tf32_from_16})
       cuda::written_tiles(feed) = 0;
     task->run(context);
     return {{out.at(), out.at() + bytes}, stats[static_cast<size_t>(out_.index)]};

@@ -137,7 +137,7 @@ class Bench {
   void prepare() {
     IgemmWeights weights = weights_of(work_.feed, tilings_, image_->as());
     weights.view.stats = stats_.as<EncodeStats>() + 1;
-    if (work_.feed == Feed::bf16_from_8)
+    if (work_.feed == OperandFeed::bf16_from_8)
       weights.factor = std::ldexp(1.0f, 127 - parse_format(work_.x.name).bias);
     if (feeds_fp16(work_.feed)) {
       weights.factor = std::ldexp(1.0f, weight_power() - 112);
@@ -147,7 +147,7 @@ class Bench {
     prepare_weights({&weights, 1}, nullptr);
   }
 
-  IgemmWeights weights_of(Feed feed, const std::vector<IgemmTiling>& tilings, uint8_t* to) const {
+  IgemmWeights weights_of(OperandFeed feed, const std::vector<IgemmTiling>& tilings, uint8_t* to) const {
     IgemmWeights weights;
     StoredView& stored = weights.view.stored;
     stored.codes = weight_.as();
@@ -183,7 +183,7 @@ class Bench {
     run_parts(fp32, recompute_feed(), recompute_tilings_, recompute_image_->as());
   }
 
-  void run_parts(bool fp32, Feed feed, const std::vector<IgemmTiling>& tilings, const uint8_t* image) {
+  void run_parts(bool fp32, OperandFeed feed, const std::vector<IgemmTiling>& tilings, const uint8_t* image) {
     uint8_t* marks = feeds_fp16(work_.feed) ? marks_->as() : nullptr;
     std::vector<IgemmCall> calls;
     for (size_t i = 0; i < parts_.size(); ++i) {
@@ -247,8 +247,8 @@ class Bench {
   double worst() const { return worst_; }
 
  private:
-  Feed recompute_feed() const {
-    return work_.feed == Feed::fp16_from_8 ? Feed::tf32_from_8 : Feed::tf32_from_16;
+  OperandFeed recompute_feed() const {
+    return work_.feed == OperandFeed::fp16_from_8 ? OperandFeed::tf32_from_8 : OperandFeed::tf32_from_16;
   }
   // Weights below 1 are fp16's.
   static int weight_power() { return 16; }
@@ -284,7 +284,7 @@ class Bench {
     switch (work_.outside) {
       case Work::Outside::few:
       case Work::Outside::full:
-        if (work_.feed == Feed::fp16_from_8) return share > 0 ? "" : ", no tile marked";
+        if (work_.feed == OperandFeed::fp16_from_8) return share > 0 ? "" : ", no tile marked";
         [[fallthrough]];
       case Work::Outside::nothing:
         return share == 0 ? "" : fmt::format(", {} of tiles marked", share);

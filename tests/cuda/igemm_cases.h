@@ -12,7 +12,7 @@ namespace ulp::cuda {
 inline constexpr Format k434{"fp(4,3,4)"}, k520{"fp(5,2,0)"}, k690{"fp(6,9,0)"}, kBf16{"bf16"}, kE4m3{"e4m3"};
 
 inline std::vector<Work> checked() {
-  constexpr Feed k8 = Feed::bf16_from_8;
+  constexpr OperandFeed k8 = OperandFeed::bf16_from_8;
   return {
       {"one pixel", same_conv(3, 1, 16, 16, 3, 1), false, k8, k434, k434, k434},
       {"forward", {3, 5, 7, 16, 5, 7, 24, 3, 3, 1, 1, 1, 1}, false, k8, k434, k434, k434},
@@ -29,16 +29,17 @@ inline std::vector<Work> checked() {
       {"gradient stride 2", same_conv(5, 9, 24, 32, 3, 2), true, k8, k520, k434, k690},
       {"gradient stride 3", same_conv(5, 11, 32, 16, 5, 3), true, k8, k520, k434, k520},
       {"gradient 1x1 stride 2", same_conv(6, 16, 64, 128, 1, 2), true, k8, k520, k434, k520, true},
-      {"bf16", same_conv(6, 16, 64, 64, 3, 1), false, Feed::bf16, kBf16, kBf16, kBf16, true},
-      {"bf16 8 channels", same_conv(6, 16, 8, 64, 3, 1), false, Feed::bf16, kBf16, kBf16, kBf16},
-      {"bf16 gradient stride 2", same_conv(6, 16, 64, 128, 3, 2), true, Feed::bf16, kBf16, kBf16, kBf16,
-       true},
-      {"tf32", same_conv(6, 16, 64, 64, 3, 1), false, Feed::tf32_from_8, k434, k690, k690},
-      {"tf32 gradient stride 2", same_conv(6, 16, 64, 128, 3, 2), true, Feed::tf32_from_8, k520, k690, k690,
-       true},
-      {"tf32", same_conv(6, 16, 64, 64, 3, 1), false, Feed::tf32_from_16, k690, k690, k690, true},
-      {"tf32 gradient", same_conv(6, 16, 24, 40, 3, 1), true, Feed::tf32_from_16, k690, k690, k690},
-      {"tf32 16 channels", same_conv(6, 16, 16, 16, 3, 1), false, Feed::tf32_from_16, k690, k690, k690},
+      {"bf16", same_conv(6, 16, 64, 64, 3, 1), false, OperandFeed::bf16, kBf16, kBf16, kBf16, true},
+      {"bf16 8 channels", same_conv(6, 16, 8, 64, 3, 1), false, OperandFeed::bf16, kBf16, kBf16, kBf16},
+      {"bf16 gradient stride 2", same_conv(6, 16, 64, 128, 3, 2), true, OperandFeed::bf16, kBf16, kBf16,
+       kBf16, true},
+      {"tf32", same_conv(6, 16, 64, 64, 3, 1), false, OperandFeed::tf32_from_8, k434, k690, k690},
+      {"tf32 gradient stride 2", same_conv(6, 16, 64, 128, 3, 2), true, OperandFeed::tf32_from_8, k520, k690,
+       k690, true},
+      {"tf32", same_conv(6, 16, 64, 64, 3, 1), false, OperandFeed::tf32_from_16, k690, k690, k690, true},
+      {"tf32 gradient", same_conv(6, 16, 24, 40, 3, 1), true, OperandFeed::tf32_from_16, k690, k690, k690},
+      {"tf32 16 channels", same_conv(6, 16, 16, 16, 3, 1), false, OperandFeed::tf32_from_16, k690, k690,
+       k690},
   };
 }
 
@@ -46,7 +47,7 @@ inline std::vector<Work> checked() {
 // that are not; padding that there is not, and more than the kernel needs; columns that are no
 // channels; batches that leave a part of a tile.
 inline std::vector<Work> checked_halo() {
-  constexpr Feed k8 = Feed::bf16_from_8, k16 = Feed::bf16;
+  constexpr OperandFeed k8 = OperandFeed::bf16_from_8, k16 = OperandFeed::bf16;
   std::vector<Work> all;
   for (const bool gradient : {false, true}) {
     const std::string_view name = gradient ? "gradient" : "forward";
@@ -76,7 +77,7 @@ inline std::vector<Work> checked_halo() {
 // In fp16, with and without numbers that it does not have.
 inline std::vector<Work> checked_in_fp16() {
   using Outside = Work::Outside;
-  constexpr Feed k16 = Feed::fp16_from_16, k8 = Feed::fp16_from_8;
+  constexpr OperandFeed k16 = OperandFeed::fp16_from_16, k8 = OperandFeed::fp16_from_8;
   std::vector<Work> all;
   for (const Outside outside :
        {Outside::nothing, Outside::few, Outside::full, Outside::over, Outside::everywhere, Outside::weight,
@@ -107,10 +108,10 @@ inline std::vector<Work> checked_in_fp16() {
 inline std::vector<Work> timed_halo() {
   std::vector<Work> all;
   const auto each = [&](const ConvExtents32& conv) {
-    all.push_back({"forward", conv, false, Feed::bf16_from_8, k434, k434, k434, true});
-    all.push_back({"gradient", conv, true, Feed::bf16_from_8, k520, k434, k520, true});
-    all.push_back({"forward", conv, false, Feed::bf16, kBf16, kBf16, kBf16, true});
-    all.push_back({"gradient", conv, true, Feed::bf16, kBf16, kBf16, kBf16, true});
+    all.push_back({"forward", conv, false, OperandFeed::bf16_from_8, k434, k434, k434, true});
+    all.push_back({"gradient", conv, true, OperandFeed::bf16_from_8, k520, k434, k520, true});
+    all.push_back({"forward", conv, false, OperandFeed::bf16, kBf16, kBf16, kBf16, true});
+    all.push_back({"gradient", conv, true, OperandFeed::bf16, kBf16, kBf16, kBf16, true});
   };
   for (const uint32_t images : {128u, 1024u}) {
     for (uint32_t layer = 0; layer < 3; ++layer)
@@ -128,30 +129,32 @@ inline std::vector<Work> timed() {
       const uint32_t c = 64u << layer, size = 32u >> layer;
       const ConvExtents32 conv = same_conv(images, size, c, c, 3, 1);
       if (layer > 0) {
-        all.push_back({"forward", conv, false, Feed::bf16_from_8, k434, k434, k434, true});
-        all.push_back({"gradient", conv, true, Feed::bf16_from_8, k520, k434, k520, true});
-        all.push_back({"forward", conv, false, Feed::bf16, kBf16, kBf16, kBf16, true});
+        all.push_back({"forward", conv, false, OperandFeed::bf16_from_8, k434, k434, k434, true});
+        all.push_back({"gradient", conv, true, OperandFeed::bf16_from_8, k520, k434, k520, true});
+        all.push_back({"forward", conv, false, OperandFeed::bf16, kBf16, kBf16, kBf16, true});
       }
-      all.push_back({"forward", conv, false, Feed::tf32_from_16, k690, k690, k690, true});
-      all.push_back({"forward", conv, false, Feed::tf32_from_8, k434, k690, k690, true});
-      all.push_back({"fp16 forward", conv, false, Feed::fp16_from_16, k690, k690, k690, true});
-      all.push_back({"fp16 forward, few outside", conv, false, Feed::fp16_from_16, k690, k690, k690, true,
-                     Work::Outside::few});
-      all.push_back({"fp16 forward, few marked", conv, false, Feed::fp16_from_16, k690, k690, k690, true,
-                     Work::Outside::over});
-      all.push_back({"fp16 forward", conv, false, Feed::fp16_from_8, k434, k690, k690, true});
-      all.push_back({"gradient", conv, true, Feed::tf32_from_16, k690, k690, k690, true});
-      all.push_back({"fp16 gradient", conv, true, Feed::fp16_from_16, k690, k690, k690, true});
+      all.push_back({"forward", conv, false, OperandFeed::tf32_from_16, k690, k690, k690, true});
+      all.push_back({"forward", conv, false, OperandFeed::tf32_from_8, k434, k690, k690, true});
+      all.push_back({"fp16 forward", conv, false, OperandFeed::fp16_from_16, k690, k690, k690, true});
+      all.push_back({"fp16 forward, few outside", conv, false, OperandFeed::fp16_from_16, k690, k690, k690,
+                     true, Work::Outside::few});
+      all.push_back({"fp16 forward, few marked", conv, false, OperandFeed::fp16_from_16, k690, k690, k690,
+                     true, Work::Outside::over});
+      all.push_back({"fp16 forward", conv, false, OperandFeed::fp16_from_8, k434, k690, k690, true});
+      all.push_back({"gradient", conv, true, OperandFeed::tf32_from_16, k690, k690, k690, true});
+      all.push_back({"fp16 gradient", conv, true, OperandFeed::fp16_from_16, k690, k690, k690, true});
       if (layer == 0) continue;
       const ConvExtents32 down = same_conv(images, 2 * size, c / 2, c, 3, 2);
       const ConvExtents32 shortcut = same_conv(images, 2 * size, c / 2, c, 1, 2);
-      all.push_back({"stride 2", down, false, Feed::bf16_from_8, k434, k434, k434, true});
-      all.push_back({"gradient stride 2", down, true, Feed::bf16_from_8, k520, k434, k520, true});
-      all.push_back({"gradient stride 2", down, true, Feed::bf16, kBf16, kBf16, kBf16, true});
-      all.push_back({"gradient stride 2", down, true, Feed::tf32_from_16, k690, k690, k690, true});
-      all.push_back({"fp16 gradient stride 2", down, true, Feed::fp16_from_16, k690, k690, k690, true});
-      all.push_back({"1x1 stride 2", shortcut, false, Feed::bf16_from_8, k434, k434, k434, true});
-      all.push_back({"gradient 1x1 stride 2", shortcut, true, Feed::bf16_from_8, k520, k434, k520, true});
+      all.push_back({"stride 2", down, false, OperandFeed::bf16_from_8, k434, k434, k434, true});
+      all.push_back({"gradient stride 2", down, true, OperandFeed::bf16_from_8, k520, k434, k520, true});
+      all.push_back({"gradient stride 2", down, true, OperandFeed::bf16, kBf16, kBf16, kBf16, true});
+      all.push_back({"gradient stride 2", down, true, OperandFeed::tf32_from_16, k690, k690, k690, true});
+      all.push_back(
+          {"fp16 gradient stride 2", down, true, OperandFeed::fp16_from_16, k690, k690, k690, true});
+      all.push_back({"1x1 stride 2", shortcut, false, OperandFeed::bf16_from_8, k434, k434, k434, true});
+      all.push_back(
+          {"gradient 1x1 stride 2", shortcut, true, OperandFeed::bf16_from_8, k520, k434, k520, true});
     }
   }
   return all;

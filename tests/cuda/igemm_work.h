@@ -20,7 +20,7 @@ struct Work {
   std::string_view name;
   ConvExtents32 conv;
   bool gradient = false;
-  Feed feed = Feed::bf16_from_8;
+  OperandFeed feed = OperandFeed::bf16_from_8;
   Format x, weight, out;
   bool rounds = false;  // the weight is stored in fp32 and rounded as it is read
   // In fp16: what there is that it does not have. Full: as much as a tile may have; over: more.

@@ -39,7 +39,8 @@ std::vector<std::string> names_in(const std::string& folder) {
   return names;
 }
 
-// By its name or its first bytes. What has neither is nobody's damaged picture.
+// Whether the file's name or its first bytes are those of a picture. A file that has neither is
+// ignored and not reported as a damaged picture.
 bool is_picture(const std::string& path) {
   std::string ending = fs::path(path).extension();
   for (char& c : ending) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));

@@ -20,7 +20,7 @@ namespace {
 constexpr std::array<std::string_view, 2> kPublished = {"ml-1m", "pinterest-20"};
 constexpr std::string_view kTrain = ".train.rating", kTest = ".test.rating", kNegative = ".test.negative";
 // A table has a row for each: a number beyond it is a mistake in the file.
-constexpr int32_t kMostIds = 1 << 28;
+constexpr int32_t kMostIds = 1 << 24;
 constexpr size_t kLeastNegatives = 10;  // with fewer every item is among the first ten
 
 std::string read_text(const std::string& path) {

@@ -83,9 +83,9 @@ TEST_F(Ratings, DamagedFilesAreNamedByLine) {
   EXPECT_NE(with("train.rating", "0\t1\t4\t101\n\n").find("line 2: a rating has 4 columns"),
             std::string::npos);
   EXPECT_NE(with("train.rating", "0 1 4 101\n").find("this has 1"), std::string::npos);
-  for (const std::string id : {"-1", "x", "1.5", "", "268435456", "99999999999", " 1"}) {
+  for (const std::string id : {"-1", "x", "1.5", "", "16777216", "99999999999", " 1"}) {
     EXPECT_NE(with("train.rating", "0\t" + id + "\t4\t101\n")
-                  .find("line 1: the item must be a whole number from 0 to 268435455, got '" + id + "'"),
+                  .find("line 1: the item must be a whole number from 0 to 16777215, got '" + id + "'"),
               std::string::npos)
         << id;
   }

@@ -119,13 +119,13 @@ struct Diagnosis {
   std::vector<Near> nearest;
 };
 
-// What it is about, or else what came first; nullptr for a run that is well.
+// The trouble that a diagnosis is about, or else the first one; nullptr for a run that is well.
 const Trouble* main_trouble(const Diagnosis& diagnosis);
 
-// As the run stood after `until` steps.
+// Diagnoses the run as it stood after `until` steps.
 Diagnosis diagnose(const DoctorHistory& history, uint64_t until = UINT64_MAX);
 
-// How a tensor moved in the last recorded steps up to that one: kBefore of them, and it.
+// The range of a tensor in the last recorded steps up to `until`: that step and kBefore before it.
 std::vector<RangePoint> range_points(const DoctorHistory& history, size_t tensor, uint64_t until);
 
 // The tensors of a history in the order a step writes them: forward operator by operator, weights

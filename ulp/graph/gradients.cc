@@ -68,8 +68,9 @@ void Gradients::make_gradients() {
     const bool view = tensor.format_from && tensor.format_from != tensor.step_of;
     if (view) grad.format_from = graph_[tensor.format_from].grad;
     if (tensor.step_of) {
-      // The first step may have no gradient, such as one that reads inputs alone. Then the earliest
-      // that has one stands for all, by the name that policies know.
+      // The first time step's tensor may have no gradient, for example if its node reads only
+      // inputs. Then the gradient of the earliest time step that has one stands for all, under the
+      // name that policies know.
       const std::string first = graph_[tensor.step_of].name + ".grad";
       if (const TensorId root = graph_.find(first)) {
         grad.step_of = root;

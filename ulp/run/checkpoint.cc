@@ -15,8 +15,8 @@ namespace ulp {
 namespace {
 
 constexpr std::string_view kVersion = "2";
-// Of the epoch that has begun: what the meter keeps has this before its key. The sum of the loss's
-// weights has had its name since there was one term for each example.
+// Keys of the file with this prefix hold what the meter keeps of the epoch that has begun. The key
+// of the sum of the loss's weights dates from when there was one term for each example.
 const std::string kEpoch = "epoch_";
 constexpr std::string_view kWeight = "epoch_examples";
 const std::string kFact = "fact ";
@@ -180,8 +180,7 @@ StepProgress step_progress(const TensorMetadata& metadata, const std::string& pa
   return p;
 }
 
-// Compares everything before it fills anything.
-void fill_state(const TensorFile& file, const std::string& path, State& state) {
+void compare_state(const TensorFile& file, const std::string& path, const State& state) {
   size_t expected = 0;
   for (const auto& [name, slot] : state.slots()) {
     if (!saved(slot)) continue;
@@ -200,9 +199,14 @@ void fill_state(const TensorFile& file, const std::string& path, State& state) {
   if (file.tensors().size() != expected) {
     fail("checkpoint", "{} has {} tensors, the run has {}", path, file.tensors().size(), expected);
   }
+}
+
+// Compares everything before it fills anything.
+void fill_state(const TensorFile& file, const std::string& path, State& state) {
+  compare_state(file, path, state);
   for (const auto& [name, slot] : state.slots()) {
     if (!saved(slot)) continue;
-    // What is beside codes comes after them, aligned.
+    // The side arrays of a storage come after its codes, aligned.
     uint8_t* to = slot.block.data();
     for (const StoredTensor& tensor : stored(slot)) {
       const StoredTensor& found = file.find(tensor.name);
@@ -291,13 +295,21 @@ bool checkpoint_finished(const std::string& path, const std::string& run) {
   const TensorFile file = open_checkpoint(path);
   const std::string saved = metadata_text(file.metadata(), "run");
   const bool finished = is_finished(file.metadata(), path);
-  // Of what was saved, as many whole items as are asked about: a seed of 12 is not one of 1.
+  // Compares as many whole items of the saved text as `run` has, so that seed 12 is not taken for 1.
   std::string_view first = saved;
   for (size_t at = 0, items = 1 + occurrences(run, "; "); items > 0 && at != saved.npos; --items) {
     at = saved.find("; ", at == 0 ? 0 : at + 2);
     first = std::string_view(saved).substr(0, at);
   }
   return !check_same_run(path, first, run, finished) && finished;
+}
+
+std::string checkpoint_run(const std::string& path) {
+  return metadata_text(open_checkpoint(path).metadata(), "run");
+}
+
+void check_tensors(const std::string& path, const State& state) {
+  compare_state(open_checkpoint(path), path, state);
 }
 
 std::string checkpoint_divergence(const std::string& path) {

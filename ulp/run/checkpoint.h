@@ -18,7 +18,7 @@
 
 namespace ulp {
 
-// Of any training.
+// How far any training has come.
 struct StepProgress {
   uint64_t step = 0;     // steps completed
   uint64_t updates = 0;  // of them, those that changed the weights
@@ -28,15 +28,15 @@ struct StepProgress {
   bool operator==(const StepProgress&) const = default;
 };
 
-// Of a run.
+// How far a run has come.
 struct RunProgress : StepProgress {
   uint64_t epochs_done = 0;  // epochs whose evaluation is done too
-  // Of the epoch that has begun, so far: the sums of the loss and of its weights, and the state of
-  // the meter (`epoch_KEY` in the file).
+  // Sums of the loss and of its weights over the epoch that has begun, and the state of its meter
+  // (`epoch_KEY` in the file).
   double epoch_loss = 0, epoch_weight = 0;
   std::map<std::string, std::string> epoch_metrics;
-  // Of the task's first metric, `best_test_NAME` and `final_test_NAME` in the file.
-  // One that is not the metric of files that name none stands in the file with its direction.
+  // The task's first metric; the file has its values as `best_test_NAME` and `final_test_NAME`. The
+  // file names a metric and its direction unless the metric is kUnnamedMetric.
   std::string metric = std::string(kUnnamedMetric);
   bool higher_is_better = true;
   double best = 0, last = 0;  // NaN: of no epoch yet that counts
@@ -70,7 +70,11 @@ RunProgress load_run_checkpoint(const std::string& path, const std::string& run,
 // run that `run` gives more epochs is not. Throws an Error for a file that is damaged, foreign, or
 // of another run.
 bool checkpoint_finished(const std::string& path, const std::string& run);
-// Of a finished run, why it was stopped; "" if it was not.
+// What the file says of its run.
+std::string checkpoint_run(const std::string& path);
+// Throws an Error that names the first tensor in which the file differs from the state.
+void check_tensors(const std::string& path, const State& state);
+// Why a finished run was stopped; "" if it was not.
 std::string checkpoint_divergence(const std::string& path);
 
 // A tensor of a checkpoint as it is stored; its bytes belong to the file.
@@ -87,7 +91,7 @@ class CheckpointFile {
   explicit CheckpointFile(const std::string& path);
 
   uint64_t step() const { return step_; }
-  // None in files of earlier versions.
+  // Files of earlier versions have no facts.
   Facts facts() const;
   // Throws an Error if there is none of this name and shape.
   SavedTensor find(const std::string& name, const Shape& shape) const;

@@ -12,8 +12,8 @@ namespace ulp {
 
 struct ExportOptions {
   bool fp32 = false;  // everything in fp32; else as it is stored where safetensors has that format
-  // Of weights with extra bits: what the bits and the high part together stand for, in fp32; else the
-  // high part, which products read.
+  // Writes weights with extra bits in fp32, as the value of the high part and the bits together; if
+  // not set, only the high part, which products read.
   bool whole = false;
 };
 

@@ -1,4 +1,4 @@
-// What training tells while it runs. Whoever wants to show, write or plot it implements an Observer.
+// Events of training while it runs. Code that shows, writes or plots them implements an Observer.
 #pragma once
 
 #include <cstddef>

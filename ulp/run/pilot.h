@@ -37,7 +37,7 @@ class Pilot {
   bool train(uint64_t steps);
   uint64_t total_steps() const { return total_steps_; }  // of the configuration
   uint64_t step() const { return progress_.step; }       // that comes next
-  // What train would use now.
+  // The loss scaler and the batches that train would use now.
   LossScaler& scaler() { return stepper().scaler(); }
   BatchStream& batches() { return *train_; }
   const RunConfig& config() const { return config_; }

@@ -23,13 +23,13 @@ struct Prediction {
 
 class Predictor {
  public:
-  // For so many images at a time, 1 or more. `device` is where to compute; "": where the run was
+  // `images`, 1 or more, are computed at a time. `device` is where to compute; "": where the run was
   // trained. Throws an Error for a run that does not put images into classes.
   Predictor(const SavedRun& run, size_t images, const std::string& device);
   ~Predictor();
 
-  // Of as many PNG and JPEG files, brought to the form that the training images had. In the run's
-  // formats, or computed in fp32 from the weights as they are stored.
+  // Predicts the classes of as many PNG and JPEG files, brought to the form that the training images
+  // had. Computes in the run's formats, or with `fp32` in fp32 from the weights as they are stored.
   std::vector<Prediction> predict(const std::vector<std::string>& files, bool fp32);
 
   uint64_t step() const { return step_; }

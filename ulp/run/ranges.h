@@ -1,6 +1,6 @@
-// What writing a run's tensors reported, step by step, in a file of its own (ranges.bin in the
-// run's folder): largest magnitudes, and how much overflowed or was flushed to zero. The doctor
-// reads it; training only appends.
+// The range events of a run's tensors, step by step, in a file of its own (ranges.bin in the run's
+// folder): largest magnitudes, and how much overflowed or was flushed to zero. The doctor reads it;
+// training only appends.
 //
 // The file begins with one line of JSON that names the tensors and the model's input, then records
 // of one size follow, each of one step and with a checksum: step, loss, scale, flags, checksum, and
@@ -18,8 +18,8 @@
 
 namespace ulp {
 
-// What a network is built from beside the configuration, so that it can be planned again without its
-// data (NetworkId).
+// The facts that a network is built from beside the configuration, so that it can be planned again
+// without its data (NetworkId).
 struct RangedModel {
   std::string input;  // "" and 0: the task has none
   int64_t classes = 0;
@@ -36,7 +36,7 @@ struct RangedTensor {
   bool operator==(const RangedTensor&) const = default;
 };
 
-// Of one tensor in one step.
+// The range of one tensor in one step.
 struct TensorRange {
   float amax = 0;                     // largest magnitude before rounding; NaN if there was a NaN
   float overflow = 0, underflow = 0;  // shares of its elements: beyond the largest number, flushed to zero

@@ -9,16 +9,18 @@
 
 namespace ulp {
 
-// Of a run's folder: who holds its lock (ulp/base/file.h) may write there.
+// The lock file of a run's folder: the process that holds the lock (ulp/base/file.h) may write
+// there.
 std::string run_lock(const std::string& folder);
 
 // A folder that this process alone writes to while the object lives.
 class RunFolder {
  public:
-  // Of a new run: what `out` names, made if it is not there, or an Error if it holds a run already.
-  // Where `out` is empty, the first of runs/NAME, runs/NAME-2, runs/NAME-3 ... in which there is no
-  // run and nobody trains: two that start together get two folders. Of a resumed run: `out`. An
-  // Error if another process trains there.
+  // Takes the folder of a run. A new run gets the folder that `out` names, which is made if it is
+  // not there; a folder that holds a run already is an Error. If `out` is empty, it gets the first
+  // of runs/NAME, runs/NAME-2, runs/NAME-3 ... in which there is no run and nobody trains: two that
+  // start together get two folders. A resumed run gets `out`. If another process trains there, that
+  // is an Error.
   RunFolder(const RunConfig& config, bool resume);
 
   const std::string& path() const { return path_; }

@@ -23,8 +23,8 @@ struct SavedRun {
 // `part` for a folder without a run or without such a checkpoint.
 SavedRun open_run(std::string_view part, const std::string& folder, const std::string& which);
 
-// What the checkpoint keeps of its data set. Runs of earlier versions kept nothing: there the data
-// set is read.
+// The facts that the checkpoint keeps of its data set. Runs of earlier versions kept none: then the
+// data set is read.
 Facts facts_of(const SavedRun& run, const CheckpointFile& file);
 
 // The run's task without its data set.

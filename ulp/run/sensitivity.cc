@@ -141,7 +141,7 @@ std::vector<float> GradientErrors::gradient() {
 double GradientErrors::of(const std::vector<int>& groups) {
   Engine& engine = pilot_.engine();
   if (!kept_weights_.empty()) {
-    // What the last choice rounded comes back.
+    // Restores the weights that the last choice rounded.
     engine.set_assignment(pilot_.low({}));
     engine.state().restore(kept_weights_);
   }

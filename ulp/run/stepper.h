@@ -1,6 +1,6 @@
-// One training step as a configuration says: scalars of the update, loss scale, what overflowed and
-// what is promoted for it. What stands between steps (data, epochs, files) belongs to the caller,
-// and so does where training stands.
+// Runs one training step as a configuration says: scalars of the update, loss scale, overflows and
+// the promotions that follow. Everything between steps (data, epochs, files) and the progress of
+// training belong to the caller.
 #pragma once
 
 #include <optional>
@@ -31,10 +31,10 @@ class Stepper {
   // is kept if the loss is not finite: a copy of the weights in the memory of the host.
   StepResult train(const FeedBatch& batch, double lr, StepProgress& progress, const OutputReader& read = {},
                    bool watch = false);
-  // Of the last step, whose loss was not finite: which tensor was first, as a clause. The batch must
-  // be that step's, and no format may have changed since.
+  // Says, as a clause, which tensor was the first that was not finite in the last step, whose loss
+  // was not finite. The batch must be that step's, and no format may have changed since.
   std::string first_not_finite(const FeedBatch& batch);
-  // Of the tensors of the last step, those that must be promoted; none where promotion is off.
+  // The tensors that must be promoted after the last step; none if promotion is off.
   std::vector<Promotion> overflowed() const;
   // Gives them their high formats. An exception leaves the progress as it was.
   void promote(std::span<const Promotion> promotions, StepProgress& progress);
@@ -54,7 +54,7 @@ class Stepper {
   Engine& engine_;
   LossScaler scaler_;
   std::optional<double> promotion_;  // its threshold
-  // Of the last step, as first_not_finite needs it: the weights of before, if they changed.
+  // The last step for first_not_finite: its state, and the weights before it if it changed them.
   StepState last_;
   bool updated_ = false;
   std::optional<StateCopy> before_;

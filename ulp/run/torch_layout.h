@@ -20,14 +20,14 @@ namespace ulp {
 struct TorchLayout {
   std::vector<uint64_t> shape;  // there
 
-  // By element there: its place here.
+  // The place here of each element there.
   std::vector<size_t> places() const;
 
   // Here the elements are (rows, pixels, channels), there (rows, channels, pixels).
   size_t rows = 1, pixels = 1, channels = 1;
 };
 
-// Of every weight and running statistic of a network, by name.
+// The layout of every weight and running statistic of a network, by name.
 std::map<std::string, TorchLayout> torch_layouts(const Graph& graph);
 
 }  // namespace ulp

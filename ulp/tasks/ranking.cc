@@ -306,7 +306,7 @@ std::pair<int32_t, int32_t> parse_tables(const std::string& text) {
   const auto [middle, error] = std::from_chars(text.data(), end, users);
   const bool one = error == std::errc() && middle != end && *middle == 'x';
   const auto [last, other] = std::from_chars(one ? middle + 1 : end, end, items);
-  constexpr int32_t kMost = 1 << 28;
+  constexpr int32_t kMost = 1 << 24;
   if (!one || other != std::errc() || last != end || users < 1 || items < 2 || users > kMost || items > kMost)
     fail("tasks", "the input of a ranking network is users and items, such as 6040x3706, got '{}'", text);
   return {users, items};
