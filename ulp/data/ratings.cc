@@ -143,11 +143,11 @@ void read_negatives(const std::string& path, const std::string& text, const Pair
 // The files' common prefix.
 std::string find_prefix(std::string_view name, const std::string& data_dir) {
   std::vector<std::string> places;
+  const std::string& root = data_dir.empty() ? data_root() : data_dir;
   if (name.find('/') != name.npos) {
+    if (!data_dir.empty()) fail("data", "{} names its folder itself: leave out --data-dir", name);
     places = {std::string(name)};
-  } else if (!data_dir.empty()) {
-    places = {fmt::format("{}/{}", data_dir, name)};
-  } else if (const std::string& root = data_root(); !root.empty()) {
+  } else if (!root.empty()) {
     for (const std::string& folder :
          {fmt::format("{}/movielens", root), fmt::format("{}/{}", root, name), root})
       places.push_back(fmt::format("{}/{}", folder, name));

@@ -46,7 +46,7 @@ struct RatingSet {
 int32_t draw_unmet(const RatingSet& set, int32_t user, uint64_t seed, uint32_t epoch, uint64_t index);
 
 // The set of this name: a prefix with a folder in it, or a name that is looked for in `data_dir`, or
-// without one in the data root and its folders `movielens` and NAME.
+// without one in the data root, and there in the folders `movielens` and NAME too.
 RatingSet load_ratings(std::string_view name, const std::string& data_dir);
 
 // Whether load_ratings might know it: it has a folder, or is a published set.

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <map>
 #include <set>
 
@@ -74,6 +75,12 @@ TEST_F(Ratings, ByPrefix) {
   EXPECT_FALSE(names_ratings("cifar10"));
   EXPECT_SAYS(load_ratings(folder_ / "none", ""), "none.train.rating");
   EXPECT_SAYS(load_ratings("none", folder_.path()), "looked for");
+  EXPECT_SAYS(load_ratings(folder_ / "few", folder_.path()), "leave out --data-dir");
+  // In a folder of its name, too.
+  std::filesystem::create_directory(folder_ / "few");
+  for (const std::string kind : {"train.rating", "test.rating", "test.negative"})
+    std::filesystem::rename(folder_ / ("few." + kind), folder_ / ("few/few." + kind));
+  EXPECT_EQ(load().items, kItems);
 }
 
 TEST_F(Ratings, DamagedFilesAreNamedByLine) {

@@ -205,7 +205,11 @@ void Adviser::s2fp8() {
 void Adviser::loss_scale() {
   if (!is_gradient(trouble_->kind)) return;
   const std::optional<LossScale> chosen = loss_scale_of(config_);
-  const bool dynamic = !chosen || chosen->adapts();
+  // Without a choice the scale is dynamic or there is none, which stays at 1.
+  const auto& records = history_.ranges.records;
+  const bool scaled =
+      std::any_of(records.begin(), records.end(), [](const RangeRecord& r) { return r.scale != 1; });
+  const bool dynamic = chosen ? chosen->adapts() : scaled;
   if (overflow() && dynamic) return rule_out("loss_scale", "a dynamic scale becomes smaller by itself");
   // The one that leaves every gradient its margin, as far as they are known: behind a gradient that
   // was cut off or flushed, others are not what they would be.

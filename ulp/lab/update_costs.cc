@@ -40,8 +40,8 @@ std::string family(const UpdateCost& cost) {
   return text;
 }
 
-// All options but the seed and those that a cost has columns of. Threads are left out too: with other
-// threads oneDNN may add up a product in another order, and runs are averaged over that as over seeds.
+// All options but the seed and those that a cost has columns of. Threads are left out too: no cost
+// depends on them, though with others oneDNN may add up a product in another order.
 UpdateSettings settings_of(const RunConfig& config) {
   constexpr std::string_view kShown[] = {"policy", "update", "weight", "seed"};
   UpdateSettings settings;
@@ -96,7 +96,7 @@ void refuse_one_seed_twice(std::span<const UpdateRun* const> runs) {
   for (const UpdateRun* run : runs) {
     const auto [same, is_new] = by_seed.try_emplace(run->seed, run);
     if (is_new) continue;
-    fail("lab", "{} and {} are runs of seed {} that differ in nothing else: remove one of them",
+    fail("lab", "{} and {} are runs of seed {} that differ in nothing but threads: remove one of them",
          same->second->path, run->path, run->seed);
   }
 }

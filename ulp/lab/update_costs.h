@@ -51,7 +51,7 @@ bool read_update_run(const RunConfig& config, std::string_view metrics, const st
 std::vector<UpdateRun> find_update_runs(const std::string& folder);
 
 // The costs of all runs, in the order of policy, format, bytes and whatever else differs. Throws an
-// Error for runs of different metrics, and for two runs of one seed that differ in nothing else, since
+// Error for runs of different metrics, and for two runs of one seed that differ in threads at most, since
 // that seed would count twice.
 std::vector<UpdateCost> update_costs(std::span<const UpdateRun> runs);
 std::string update_costs_markdown(std::span<const UpdateCost> costs);

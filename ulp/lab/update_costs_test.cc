@@ -115,7 +115,7 @@ TEST(UpdateCosts, OneSeedTwiceIsRefused) {
   made.threads = 2;
   EXPECT_TRUE(read_update_run(made, metrics(0.5, 1, 0, 0), "c", runs[2]));
   EXPECT_SAYS(update_costs(runs),
-              "a and c are runs of seed 7 that differ in nothing else: remove one of them");
+              "a and c are runs of seed 7 that differ in nothing but threads: remove one of them");
 }
 
 // Writes a run's folder. Its checkpoint says this of the data; there is none if that is empty.

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <ulp/ulp.h>
 
+#include <fstream>
+#include <iterator>
 #include <random>
 #include <string>
 #include <thread>
@@ -147,6 +149,25 @@ TEST(Networks, WhatIsLoadedIsComparedByTensor) {
   };
   Session third(smooth, {.batch = {8}});
   EXPECT_SAYS(third.load(file), "is of another network: its weights have the names and shapes of this one");
+}
+
+// Older builds scaled the loss of S2FP8 gradients by default. What they saved lacks the mark, and is
+// refused for that (checkpoint_test).
+TEST(Networks, WhatIsSavedSaysThatS2fp8IsUnscaled) {
+  const TempFolder folder;
+  const auto marked = [&](const Settings& settings) {
+    const std::string path = folder / "one.safetensors";
+    Session session(mlp, {.batch = {8}, .settings = settings});
+    session.save(path);
+    session.load(path);
+    std::ifstream saved(path, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(saved), {}).find("; s2fp8 unscaled\"") !=
+           std::string::npos;
+  };
+  EXPECT_TRUE(marked({{"policy", "size:1"}, {"candidates", "s2fp8"}}));
+  EXPECT_TRUE(marked({{"policy", "s2fp8"}}));
+  EXPECT_FALSE(marked({{"policy", "s2fp8"}, {"loss_scale", "none"}}));
+  EXPECT_FALSE(marked({{"policy", "size:1"}}));
 }
 
 // A weight belongs to all shapes, so it cannot be of one.

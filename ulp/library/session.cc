@@ -16,6 +16,7 @@
 #include "ulp/library/session_text.h"
 #include "ulp/library/settings.h"
 #include "ulp/optim/schedule.h"
+#include "ulp/run/scaling.h"
 #include "ulp/run/setup.h"
 #include "ulp/run/stepper.h"
 
@@ -84,6 +85,7 @@ class Session::Body {
     run_ = fmt::format("{}; formats {}; network {:016x}", session_text(config_, options),
                        assignment_digest(engine_.first_assignment()),
                        graph_fingerprint(build_network(build, options.batch, Mode::training).graph));
+    if (leaves_s2fp8_unscaled(config_, engine_.counted(), engine_.first_assignment())) run_ += kUnscaled;
     starting_.reset();
   }
 
@@ -273,7 +275,7 @@ class Session::Body {
   void check_same_network(const std::string& path) {
     const auto settings = [](const std::string& run) { return run.substr(0, run.find("; formats ")); };
     const std::string saved = checkpoint_run(path);
-    if (saved == run_ || settings(saved) != settings(run_)) return;
+    if (saved == run_ || saved + std::string(kUnscaled) == run_ || settings(saved) != settings(run_)) return;
     check_tensors(path, engine_.state());
     fail("checkpoint",
          "{} is of another network: its weights have the names and shapes of this one, but operators, their "

@@ -121,6 +121,8 @@ bool check_same_run(const std::string& path, std::string_view saved, std::string
   bool longer = false;
   while (saved != run) {
     const std::string_view a = saved.substr(0, saved.find("; ")), b = run.substr(0, run.find("; "));
+    if (a.empty()) fail("checkpoint", "{} is of a run without '{}', which this one has", path, shown_text(b));
+    if (b.empty()) fail("checkpoint", "{} is of a run with '{}', which this one lacks", path, shown_text(a));
     if (a != b && !is_longer(a, b))
       fail("checkpoint", "{} is of a run with {}, this one has {}", path, shown_text(a), shown_text(b));
     if (a != b && !finished) {
@@ -263,11 +265,12 @@ StepProgress load_checkpoint(const std::string& path, const std::string& run, co
 }
 
 RunProgress load_run_checkpoint(const std::string& path, const std::string& run, std::string_view metric,
-                                const PrepareState& prepare) {
+                                const PrepareState& prepare, LoadFor use) {
   const TensorFile file = open_checkpoint(path);
   const TensorMetadata& metadata = file.metadata();
   const bool finished = is_finished(metadata, path);
-  const bool longer = check_same_run(path, metadata_text(metadata, "run"), run, finished);
+  const bool longer =
+      check_same_run(path, metadata_text(metadata, "run"), run, finished || use == LoadFor::evaluation);
   RunProgress p;
   static_cast<StepProgress&>(p) = step_progress(metadata, path);
   p.epochs_done = number<uint64_t>(metadata, path, "epochs_done");

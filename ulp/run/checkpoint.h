@@ -63,8 +63,10 @@ void save_run_checkpoint(const std::string& path, const std::string& run, const 
 // Error for a file that is damaged, foreign, or of another run.
 using PrepareState = std::function<State&(const StepProgress&)>;
 StepProgress load_checkpoint(const std::string& path, const std::string& run, const PrepareState& prepare);
+// For evaluation a checkpoint from within a run that has become longer will do, too: its best epoch.
+enum class LoadFor : uint8_t { training, evaluation };
 RunProgress load_run_checkpoint(const std::string& path, const std::string& run, std::string_view metric,
-                                const PrepareState& prepare);
+                                const PrepareState& prepare, LoadFor use = LoadFor::training);
 
 // Whether the file is of a run that is finished; of `run` the first items are enough. A finished
 // run that `run` gives more epochs is not. Throws an Error for a file that is damaged, foreign, or

@@ -77,6 +77,27 @@ TEST_F(Checkpoint, OnlyWholeNumbersOfEpochsAreCompared) {
   EXPECT_NE(complaint_of([&] { load("epochs 4; seed 1"); }, path_), "");
 }
 
+TEST_F(Checkpoint, OfALongerRunIsEvaluatedFromWithin) {
+  change("finished", "0");
+  const auto evaluate = [&] {
+    return load_run_checkpoint(
+        path_, "epochs 4; seed 1", "acc", [&](const StepProgress&) -> State& { return state_; },
+        LoadFor::evaluation);
+  };
+  EXPECT_NE(complaint_of([&] { load("epochs 4; seed 1"); }, path_).find("finish it first"),
+            std::string::npos);
+  EXPECT_EQ(evaluate().step, 17u);
+  EXPECT_FALSE(evaluate().finished);
+}
+
+TEST_F(Checkpoint, AnItemThatIsMissingIsNamed) {
+  const auto why = [&](const std::string& run) { return complaint_of([&] { load(run); }, path_); };
+  EXPECT_NE(
+      why("epochs 3; seed 1; s2fp8 unscaled").find("a run without 's2fp8 unscaled', which this one has"),
+      std::string::npos);
+  EXPECT_NE(why("epochs 3").find("a run with 'seed 1', which this one lacks"), std::string::npos);
+}
+
 TEST(MeterState, CountsAreWholeNumbers) {
   TaskOptions options;
   options.model = "mlp";

@@ -255,8 +255,8 @@ std::span<const ConfigField> config_fields() {
        "random ones",
        kAnything},
 
-      {"data", "Data", &C::data, "NAME", "Data set (see ulp datasets), or the file of a text", kDataSet,
-       "dataset"},
+      {"data", "Data", &C::data, "NAME",
+       "Data set (see ulp datasets), the file of a text, or the prefix of ratings", kDataSet, "dataset"},
       {"data_dir", "Data", &C::data_dir, "FOLDER",
        "Look for the data set here alone, not where ULP_DATA says or where Debian puts it", kAnything},
       {"image_shape", "Data", &C::image_shape, "[Cx]HxW",

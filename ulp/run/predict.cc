@@ -92,9 +92,12 @@ Predictor::Predictor(const SavedRun& run, size_t images, const std::string& devi
   engine_->allocate();
   const std::string identity = run_identity(config_, *task_, *engine_);
   const std::string metric(task_->metrics().front().name);
-  step_ = load_run_checkpoint(run.checkpoint, identity, metric, [&](const StepProgress& progress) -> State& {
-            return stepper_->prepare(progress, run.checkpoint);
-          }).step;
+  step_ =
+      load_run_checkpoint(
+          run.checkpoint, identity, metric,
+          [&](const StepProgress& progress) -> State& { return stepper_->prepare(progress, run.checkpoint); },
+          LoadFor::evaluation)
+          .step;
 }
 
 Predictor::~Predictor() = default;

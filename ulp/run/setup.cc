@@ -20,9 +20,6 @@
 namespace ulp {
 namespace {
 
-// Ends the identity of a run whose default loss scale is none because its gradients are S2FP8.
-constexpr std::string_view kUnscaled = "; s2fp8 unscaled";
-
 // A graph does not know its model, so the policy itself can only count groups.
 void check_sensitivity_file(const NetworkId& id, const std::string& policy) {
   const std::string file = sensitivity_file(policy);

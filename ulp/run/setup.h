@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ulp/run/config.h"
@@ -22,6 +23,9 @@ std::string run_text(const RunConfig& config, const std::function<bool(const Con
 
 // All of what a checkpoint keeps to know its run again: the options, the data, the formats.
 std::string run_identity(const RunConfig& config, const LearningTask& task, const Engine& engine);
+// Ends what a checkpoint keeps of a run whose default loss scale is none because its gradients are
+// S2FP8. Older builds gave such runs a dynamic one, and did not say so.
+inline constexpr std::string_view kUnscaled = "; s2fp8 unscaled";
 // The same with defaults as the build understood them that began the run of this checkpoint, if there
 // is such a file.
 RunConfig with_older_defaults(RunConfig config, const std::string& checkpoint);

@@ -40,6 +40,13 @@ double share_of(const UpdateCounts& counts) {
                              : static_cast<double>(counts.cancelled) / static_cast<double>(counts.updates);
 }
 
+// The last checkpoint of a run, or the best one where that is gone.
+std::string checkpoint_in(const std::string& folder) {
+  const std::string last = folder + "/last.safetensors";
+  std::error_code error;
+  return std::filesystem::exists(last, error) ? last : folder + "/best.safetensors";
+}
+
 // What plans take from a task.
 struct Outline {
   explicit Outline(const LearningTask& task)
@@ -53,7 +60,7 @@ struct Outline {
 }  // namespace
 
 Trainer::Trainer(const RunConfig& config, Observer& observer, bool by_class)
-    : config_(with_older_defaults(config, config.out + "/last.safetensors")), observer_(observer) {
+    : config_(with_older_defaults(config, checkpoint_in(config.out))), observer_(observer) {
   check(config);
   if (config.threads > 0) set_thread_count(static_cast<int>(config.threads));
   start_threads();
@@ -125,7 +132,7 @@ void Trainer::start(bool resume) {
   std::error_code error;
   const bool saved = std::filesystem::exists(last, error);
   if (error) fail("train", "cannot read {}: {}", last, error.message());
-  if (resume && saved) load(last);
+  if (resume && saved) load(last, LoadFor::training);
   if (progress_.finished) return;
   const bool begins = !config_.init.empty() && !(resume && saved);
   if (begins) init_weights(*engine_, config_.init, config_.seed);
@@ -203,6 +210,7 @@ void Trainer::keep_changes() const {
   const RunConfig before = load_config(file);
   RunConfig kept = config_;
   kept.out = before.out;  // the folder may have moved
+  kept.scales_s2fp8 = before.scales_s2fp8;
   if (kept != before) write_file_atomically(file, config_text(kept));
 }
 
@@ -437,10 +445,11 @@ void Trainer::finish() {
   observer_.on_done(report);
 }
 
-void Trainer::load(const std::string& file) {
-  progress_ = load_run_checkpoint(file, run_, progress_.metric, [&](const StepProgress& progress) -> State& {
+void Trainer::load(const std::string& file, LoadFor use) {
+  const PrepareState prepare = [&](const StepProgress& progress) -> State& {
     return stepper_->prepare(progress, file);
-  });
+  };
+  progress_ = load_run_checkpoint(file, run_, progress_.metric, prepare, use);
   progress_.higher_is_better = task_->metrics().front().higher_is_better;  // older files do not say it
   stepper_->restore(progress_);
   meter_->restore(progress_.epoch_metrics);

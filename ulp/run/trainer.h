@@ -83,7 +83,7 @@ class Trainer {
   [[noreturn]] void diverge();
   bool end_epoch(const std::atomic<bool>& stop);
   bool evaluate_all(const std::atomic<bool>* stop, Evaluation& result);
-  void load(const std::string& file);
+  void load(const std::string& file, LoadFor use);
   void save(std::string_view file);
   void finish();
 

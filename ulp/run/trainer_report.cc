@@ -110,7 +110,7 @@ bool Trainer::evaluate_all(const std::atomic<bool>* stop, Evaluation& result) {
 }
 
 Evaluation Trainer::evaluate(const std::string& which) {
-  load(path(which + ".safetensors"));
+  load(path(which + ".safetensors"), LoadFor::evaluation);
   Evaluation result;
   evaluate_all(nullptr, result);
   return result;

@@ -192,9 +192,10 @@ void Engine::match_names(Program& program, bool training) const {
   const size_t here = activation_elements(program.graph()), most = activation_elements(largest);
   if (training && here > most) {
     fail("session",
-         "a training batch of {} computes {} elements and the largest shape ({}), which decides the formats, "
+         "a training {} of {} computes {} elements and the largest shape ({}), which decides the formats, "
          "only {}: the batch of the options must be the largest",
-         batch_shape_text(program.shape), here, batch_shape_text(piece()), most);
+         options_.micro_batches > 1 ? "micro-batch" : "batch", batch_shape_text(program.shape), here,
+         batch_shape_text(piece()), most);
   }
 }
 

@@ -72,7 +72,8 @@ class Run:
             raise Bad(f'{archive}: {entry["name"]} is not a whole run')
         metric = epochs[0].get('metric', 'acc')
         accuracies = [100 * float(line[f'test_{metric}']) for line in epochs]
-        self.in_fp32 = max(100 * float(line.get(f'test_{metric}_fp32', line[f'test_{metric}'])) for line in epochs)
+        chosen = epochs[accuracies.index(max(accuracies))]
+        self.in_fp32 = 100 * float(chosen.get(f'test_{metric}_fp32', chosen[f'test_{metric}']))
         self.last_ties = epochs[-1].get('test_ties')
         self.best, self.last = max(accuracies), accuracies[-1]
         self.finite = all(math.isfinite(float(line[key])) for line in epochs for key in ('train_loss', 'test_loss'))
@@ -104,6 +105,7 @@ class Run:
 class Logs:
     def __init__(self, folder):
         self.runs, self.labs, self.archives = [], {}, []
+        self.gpu_seconds = 0  # archives of which every run was on a CPU are left out
         for path in sorted(glob.glob(os.path.join(folder, '*.tar.xz'))):
             self.read(path)
         self.judge()
@@ -117,12 +119,16 @@ class Logs:
                     files[member.name] = tar.extractfile(member).read().decode()
         manifest = json.loads(files['MANIFEST.json'])
         self.archives.append((name, manifest))
+        before = len(self.runs)
         for entry in manifest['runs']:
             if entry.get('kind') == 'lab':
                 self.labs[entry['name']] = (name, manifest, files[entry['name'] + '/log.txt'])
                 continue
             lines = [json.loads(line) for line in files[entry['name'] + '/metrics.jsonl'].splitlines()]
             self.runs.append(Run(name, manifest, entry, tomllib.loads(files[entry['name'] + '/config.toml']), lines))
+        made = self.runs[before:]
+        if not made or any(run.config.get('device') != 'cpu' for run in made):
+            self.gpu_seconds += manifest['busy_s']
 
     def judge(self):
         """Marks the diverged runs and pools deviations. A configuration and seed stands once, a setting has one
@@ -584,12 +590,6 @@ def hours(seconds):
             else f'{seconds:.0f} s')
 
 
-def gpu_seconds(logs):
-    """Archives of which every run was on a CPU are left out."""
-    return sum(manifest['busy_s'] for _, manifest in logs.archives
-               if any(entry.get('options', {}).get('device') != 'cpu' for entry in manifest['runs']))
-
-
 def effort(logs):
     """What was run, and what it took."""
     rows = []
@@ -599,7 +599,7 @@ def effort(logs):
             of_file.setdefault(entry['file'], []).append(entry['seconds'])
     for file, seconds in sorted(of_file.items()):
         rows.append([f'`{file}`', len(seconds), hours(sum(seconds)), hours(max(seconds))])
-    busy = gpu_seconds(logs)
+    busy = logs.gpu_seconds
     rows.append(['all', sum(len(seconds) for seconds in of_file.values()), hours(sum(map(sum, of_file.values()))), ''])
     spread = ', '.join(f'{pool} {s:.3f}' for pool, s in sorted(logs.s.items()) if s is not None) or NO_RUN
     commits = ', '.join(sorted({manifest['commit'][:12] for _, manifest in logs.archives})) or 'none'
@@ -673,7 +673,7 @@ def main():
     except Bad as error:
         print(f'tables.py: {error}', file=sys.stderr)
         return 1
-    busy = gpu_seconds(logs)
+    busy = logs.gpu_seconds
     print(f'{len(logs.runs)} runs in {len(logs.archives)} archives; {busy:.0f} GPU-seconds, {busy / 86400:.4f} '
           f'GPU-days '
           f'(the Assign paper: {PAPER_GPU_DAYS:,})')
