@@ -3,8 +3,8 @@
 //
 //   node dev/figures.mjs ULP CLAIMS RUNS [OUT]
 //
-// ULP: the program. CLAIMS: a folder with the unpacked logs of the claims, which the project keeps
-// as files of its releases. RUNS: tests/report/runs. OUT: docs/figures if not said. Packages are
+// ULP: the program. CLAIMS: a folder with the unpacked logs of bench/h200/claims.
+// RUNS: tests/report/runs. OUT: docs/figures if not said. Packages are
 // those beside this folder, or those of the build: ULP_WEB=build/release/parts/ulp/report/web.
 import { execFileSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, statSync } from "node:fs";
