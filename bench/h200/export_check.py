@@ -39,7 +39,7 @@ CASES = {
     'lenet': ('lenet', (3, 28, 36), 1, [], [], []),
     'lenet-grey': ('lenet', (1, 32, 32), 0.5, [], [], []),
     **{name: (name, (3, 16, 24), 1, [], [], [])
-       for name in ['resnet8', 'resnet20', 'resnet32', 'resnet44', 'resnet56']},
+       for name in ['resnet8', 'resnet20', 'resnet32', 'resnet44', 'resnet50-cifar', 'resnet56']},
     **{name: (name, WIDE, 0.25, [], [], []) for name in ['resnet18', 'resnet34', 'resnet50', 'shufflenetv2']},
     'mobilenetv2': ('mobilenetv2', WIDE, 0.5, [], [], []),
     'squeezenet': ('squeezenet', SQUARE, 1, [], [], []),

@@ -240,6 +240,7 @@ NETWORKS = {
     'resnet20': (resnet(BasicBlock, SMALL, 3, 3, 3), 272474),
     'resnet32': (resnet(BasicBlock, SMALL, 5, 5, 5), 466906),
     'resnet44': (resnet(BasicBlock, SMALL, 7, 7, 7), 661338),
+    'resnet50-cifar': (resnet(BasicBlock, SMALL, 8, 8, 8), 758554),
     'resnet56': (resnet(BasicBlock, SMALL, 9, 9, 9), 855770),
     'resnet18': (resnet(BasicBlock, LARGE, 2, 2, 2, 2), 11173962),
     'resnet34': (resnet(BasicBlock, LARGE, 3, 4, 6, 3), 21282122),

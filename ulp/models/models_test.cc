@@ -79,8 +79,8 @@ size_t cifar_count(size_t n, double width, size_t in, size_t classes) {
 }
 
 TEST(Models, CifarResnetsHaveTheirParameters) {
-  const std::map<std::string, size_t> nets = {
-      {"resnet8", 1}, {"resnet20", 3}, {"resnet32", 5}, {"resnet44", 7}, {"resnet56", 9}};
+  const std::map<std::string, size_t> nets = {{"resnet8", 1},  {"resnet20", 3},       {"resnet32", 5},
+                                              {"resnet44", 7}, {"resnet50-cifar", 8}, {"resnet56", 9}};
   for (const auto& [name, n] : nets) {
     for (const double width : {0.1, 0.25, 0.5, 1.0, 2.0}) {
       EXPECT_EQ(parameters(name, width), cifar_count(n, width, 3, 10)) << name << " at " << width;

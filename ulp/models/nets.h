@@ -10,15 +10,16 @@
 namespace ulp {
 
 // The rows of the table. Each is defined in a source of this folder.
-extern const ModelInfo resnet8_model, resnet20_model, resnet32_model, resnet44_model, resnet56_model,
-    resnet18_model, resnet34_model, resnet50_model, mobilenetv2_model, shufflenetv2_model, squeezenet_model,
-    lenet_model, mlp_model;
+extern const ModelInfo resnet8_model, resnet20_model, resnet32_model, resnet44_model, resnet50_cifar_model,
+    resnet56_model, resnet18_model, resnet34_model, resnet50_model, mobilenetv2_model, shufflenetv2_model,
+    squeezenet_model, lenet_model, mlp_model;
 
 // In the order of `ulp models`.
 inline auto all_models() {
-  return std::array{resnet8_model,    resnet20_model, resnet32_model, resnet44_model,    resnet56_model,
-                    resnet18_model,   resnet34_model, resnet50_model, mobilenetv2_model, shufflenetv2_model,
-                    squeezenet_model, lenet_model,    mlp_model};
+  return std::array{resnet8_model,        resnet20_model,    resnet32_model,     resnet44_model,
+                    resnet50_cifar_model, resnet56_model,    resnet18_model,     resnet34_model,
+                    resnet50_model,       mobilenetv2_model, shufflenetv2_model, squeezenet_model,
+                    lenet_model,          mlp_model};
 }
 
 inline constexpr ImageSize kColour{3, 32, 32}, kGrey{1, 32, 32};

@@ -105,6 +105,8 @@ constinit const ModelInfo resnet8_model =
 constinit const ModelInfo resnet20_model = cifar_row<3>("resnet20", "the same with 3 blocks a stage", 272474);
 constinit const ModelInfo resnet32_model = cifar_row<5>("resnet32", "the same with 5 blocks a stage", 466906);
 constinit const ModelInfo resnet44_model = cifar_row<7>("resnet44", "the same with 7 blocks a stage", 661338);
+constinit const ModelInfo resnet50_cifar_model =
+    cifar_row<8>("resnet50-cifar", "the same with 8 blocks a stage", 758554);
 constinit const ModelInfo resnet56_model = cifar_row<9>("resnet56", "the same with 9 blocks a stage", 855770);
 constinit const ModelInfo resnet18_model = imagenet_row<basic_block, 2, 2, 2, 2>(
     "resnet18", "residual net of 64 to 512 channels, 2 basic blocks a stage", 11173962);
