@@ -330,6 +330,29 @@ TEST(Network, ResidentImagesHaveTheFormatsOfFedOnes) {
   }
 }
 
+TEST(Network, AGradientByRowsIsReadWhole) {
+  const BuildFunction build = [](Builder& b, const BatchShape& shape) {
+    const TensorId x = embedding(b, "table", indices(b, "tokens", {shape.examples}), 50, 8);
+    return Network{.loss = mse(b, "loss", x, target(b, "y", {shape.examples, 8}))};
+  };
+  const BatchShape six{6, {}};
+  const std::vector<int32_t> tokens{49, 3, 3, 0, 49, 3};
+  const std::vector<float> y(48, 3.0f);
+  std::vector<std::vector<float>> found;
+  for (const auto tables : {EngineOptions::TableGradients::dense, EngineOptions::TableGradients::rows}) {
+    EngineOptions made = options(build, six);
+    made.keep_gradients = true;
+    made.table_gradients = tables;
+    Engine engine(made);
+    engine.allocate();
+    engine.train(step_of(made, 0), batch_of(six, {feed_of("tokens", tokens), feed_of("y", y)}));
+    EXPECT_EQ(engine.updates_by_rows(), tables == EngineOptions::TableGradients::rows);
+    found.push_back(engine.gradient("table.weight"));
+  }
+  EXPECT_EQ(found[0], found[1]);
+  EXPECT_EQ(std::count_if(found[0].begin(), found[0].end(), [](float x) { return x != 0; }), 24);
+}
+
 // Rows that lie in the backend's memory, on a device other than the host too.
 TEST(Network, BatchesOfResidentData) {
   fake_device::add();

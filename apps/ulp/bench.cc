@@ -95,6 +95,7 @@ void add_step_bench_command(CLI::App& bench) {
                      "groups",
                      "fused_backward",
                      "fused_overflow",
+                     "table_gradients",
                      "device",
                      "threads",
                      "workspace",

@@ -57,6 +57,7 @@ class Sketch {
   bool narrow_state = false;
   // How they are stored, whatever the scheme. A compensation is stored as its weight.
   std::string weights = "", states = "";
+  bool by_rows = false;              // gradients of tables have the rows that are looked up
   float scale = 1;                   // of values
   uint16_t micro_batch = 0;          // above 0 sums are added to
   std::map<int32_t, int64_t> below;  // the numbers that an index tensor may hold
@@ -77,6 +78,13 @@ struct Case {
   bool large = false;  // checked in the required schemes only
 };
 const std::vector<Case>& cases();
+
+using Build = std::function<void(Sketch&)>;
+using Cases = std::vector<Case>;
+// Adds a case as it is, and one with special values.
+void add_both(Cases& cases, const std::string& name, const Build& build);
+// Sums of gradients, and the end of a step (conformance_steps.cc).
+void add_steps(Cases& cases);
 
 // What a bound looks at: a node and the numbers that it reads, decoded, weights as their operands.
 struct View {

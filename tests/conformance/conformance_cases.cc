@@ -5,8 +5,6 @@
 #include <array>
 
 #include "tests/conformance/conformance.h"
-#include "tests/support/optimizers.h"
-#include "ulp/backend/update.h"
 #include "ulp/graph/gradients.h"
 
 namespace ulp::conformance {
@@ -24,22 +22,11 @@ const std::vector<Shape> kImageShapes = {{1, 1, 1, 1},   {2, 1, 1, 17},  {1, 7, 
 
 constexpr size_t kLarge = 100000;  // elements of all tensors of a case
 
-using Build = std::function<void(Sketch&)>;
-using Cases = std::vector<Case>;
-
 std::string named(std::string_view op, const Shape& shape) {
   return std::string(op) + " " + shape_text(shape);
 }
 
 // With ordinary numbers, and with NaN, infinities, subnormals and zeros among them.
-void add_both(Cases& cases, const std::string& name, const Build& build) {
-  cases.push_back({name, build});
-  cases.push_back({name + " specials", [=](Sketch& s) {
-                     s.specials = true;
-                     build(s);
-                   }});
-}
-
 // ---- elementwise ----
 
 // A value that an operator's attribute may have: `share` of the way from the least to the most.
@@ -142,6 +129,18 @@ void add_moves(Cases& cases) {
                                            {2, 5, {600}}}) {
     cases.push_back({"embedding of " + std::to_string(rows) + " by " + std::to_string(width),
                      [rows = rows, width = width, shape = shape](Sketch& s) {
+                       s.train(embedding(s.b, "table", s.indices(shape, rows), rows, width));
+                     }});
+  }
+  for (const auto& [rows, width, shape] : {std::tuple<int64_t, int64_t, Shape>{1, 8, {1}},
+                                           {50, 24, {6, 9}},
+                                           {5000, 8, {40}},
+                                           {300, 136, {7, 130}},
+                                           {2, 8, {600}},
+                                           {1000, 16, {5, 300}}}) {
+    cases.push_back({"embedding of " + std::to_string(rows) + " by " + std::to_string(width) + ", by rows",
+                     [rows = rows, width = width, shape = shape](Sketch& s) {
+                       s.by_rows = true;
                        s.train(embedding(s.b, "table", s.indices(shape, rows), rows, width));
                      }});
   }
@@ -345,85 +344,15 @@ void add_sources(Cases& cases) {
   }
 }
 
-// ---- sums of gradients, the end of a step ----
-
-// A weight that is used twice, and a second micro-batch: gradients are added up in fp32 and rounded
-// once.
-void shared_weights(Sketch& s, int micro_batches) {
-  s.micro_batch = static_cast<uint16_t>(micro_batches - 1);
-  TensorId x = s.operand({3, 6, 5, 16});
-  x = conv2d(s.b, "conv", x, {16, 3, 1, 1, 1, true});
-  x = batch_norm(s.b, "batch_norm", x);
-  x = flatten(s.b, "flat", max_pool(s.b, "pool", x, {2}));
-  x = linear(s.b, "linear", x, {17, true});
-  x = layer_norm(s.b, "layer_norm", x);
-  const TensorId weight = s.b.weight("shared.weight", {17, 17}, Init::constant(0));
-  const TensorId once = nodes(s.b).add_one(kLinear, "once", {x, weight}),
-                 twice = nodes(s.b).add_one(kLinear, "twice", {once, weight});
-  const TensorId rows = embedding(s.b, "table", s.indices({3}, 5), 5, 17);
-  s.train(add(s.b, "total", twice, rows), micro_batches);
-}
-
-// Weights of all sizes, from one element to several pieces of a task, with gradients that no node
-// makes.
-void updates(Sketch& s, const ParameterUpdate& update, double max_norm, bool narrow) {
-  s.narrow_state = narrow;
-  for (const int64_t n : {1, 17, 130, 8193, 30011}) {
-    const std::string name = "weight" + std::to_string(n);
-    const TensorId weight = s.b.weight(name, {n}, Init::constant(0));
-    TensorInfo grad;
-    grad.name = name + ".grad";
-    grad.shape = {n};
-    grad.kind = Kind::weight_grad;
-    const TensorId made = s.graph.add_tensor(std::move(grad));
-    s.graph.edit(weight).grad = made;
-  }
-  add_updates(s.graph, update_spec(update), max_norm);
-}
-
-void add_steps(Cases& cases) {
-  cases.push_back({"shared weights", [](Sketch& s) { shared_weights(s, 1); }});
-  cases.push_back({"shared weights, second micro-batch", [](Sketch& s) { shared_weights(s, 2); }});
-
-  for (const auto& [name, config] : optimizer_forms()) {
-    for (const bool narrow : {false, true}) {
-      add_both(cases, name + (narrow ? ", narrow state" : ""),
-               [config = config, narrow](Sketch& s) { updates(s, {config}, 0, narrow); });
-    }
-  }
-  // The rules, with gradients in the scheme's formats.
-  struct Written {
-    const char *weights, *states;
-    bool compensated, stochastic, state_stochastic;
-  };
-  for (const Written& one : {Written{"bf16", "bf16", false, true, false},
-                             {"bf16", "bf16", true, false, false},
-                             {"fp16", "fp16", true, true, true},
-                             {"bf16+16", "bf16", false, false, false},
-                             {"bf16+8sr", "bf16", false, false, true},
-                             {"fp16+8", "fp32", false, false, false},
-                             {"e8m5", "scaled(e4m3)", true, true, false},
-                             {"bf16", "scaled(e5m2,nonzero)", false, true, true}}) {
-    for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::adamw, OptimizerKind::adagrad}) {
-      const OptimizerConfig config = test_optimizer(kind);
-      const std::string title = std::string(optimizer_name(kind)) + ", " + one.weights +
-                                (one.stochastic ? " stochastic" : "") +
-                                (one.compensated ? " compensated" : "") + ", states " + one.states;
-      add_both(cases, title, [=](Sketch& s) {
-        s.weights = one.weights;
-        s.states = one.states;
-        updates(s, {config, one.compensated, one.stochastic, one.state_stochastic}, 0, true);
-      });
-    }
-  }
-  // Above and below the norm of these gradients.
-  const OptimizerConfig momentum = test_optimizer(OptimizerKind::sgd);
-  const OptimizerConfig adam = test_optimizer(OptimizerKind::adam);
-  cases.push_back({"momentum clipped", [=](Sketch& s) { updates(s, {momentum}, 0.01, false); }});
-  cases.push_back({"adam not clipped", [=](Sketch& s) { updates(s, {adam}, 1e6, true); }});
-}
-
 }  // namespace
+
+void add_both(Cases& cases, const std::string& name, const Build& build) {
+  cases.push_back({name, build});
+  cases.push_back({name + " specials", [=](Sketch& s) {
+                     s.specials = true;
+                     build(s);
+                   }});
+}
 
 std::string Sketch::fresh(std::string_view what) { return std::string(what) + std::to_string(names_++); }
 
@@ -448,7 +377,9 @@ void Sketch::train(TensorId y, int micro_batches) {
   train_loss(mse(b, "distance", y, target(shape)), micro_batches);
 }
 
-void Sketch::train_loss(TensorId loss, int micro_batches) { differentiate(graph, loss, micro_batches); }
+void Sketch::train_loss(TensorId loss, int micro_batches) {
+  differentiate(graph, loss, {.micro_batches = micro_batches, .by_rows = [&](TensorId) { return by_rows; }});
+}
 
 std::span<const Scheme> schemes() {
   const auto summed = [](const char* format, Round round = Round::nearest_even) {

@@ -1,4 +1,7 @@
 // Operators that are sums of products and nothing else.
+#include <iterator>
+#include <set>
+
 #include "tests/conformance/conformance_bounds.h"
 
 namespace ulp::conformance {
@@ -123,6 +126,19 @@ Allowed embedding_grad(const View& v) {
   return {sums.allowed()};
 }
 
+// The numbers of the rows are exact.
+Allowed embedding_grad_rows(const View& v) {
+  const int64_t width = v.out().back();
+  const std::set<int32_t> named(v.integers[1], v.integers[1] + v.in(1).elements());
+  Sums sums(v.out());
+  for (size_t i = 0; i < v.real[0].size(); ++i) {
+    const auto place = static_cast<int64_t>(i);
+    const auto row = std::distance(named.begin(), named.find(v.integers[1][place / width]));
+    sums.add(row * width + place % width, v.real[0][i]);
+  }
+  return {sums.allowed(), std::vector<double>(v.out(1).elements(), 0.0)};
+}
+
 // Averages of windows: each (pixel, window) that meet, once; divided by the size of the window.
 
 template <typename Meet>
@@ -188,6 +204,7 @@ std::span<const Rule> sum_rules() {
       {"linear_grad_weight", linear_grad_weight},
       {"matmul", matmul},
       {"embedding_grad", embedding_grad},
+      {"embedding_grad_rows", embedding_grad_rows},
       {"avg_pool", avg_pool},
       {"avg_pool_grad", avg_pool_grad},
       {"global_average", global_average},

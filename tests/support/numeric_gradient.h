@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <random>
@@ -31,6 +32,7 @@ class Trial {
   Graph graph;
   Builder b{graph, Mode::training};
   StepState state;
+  bool by_rows = false;  // gradients of tables have the rows that are looked up
 
   // Numbers of magnitude 1/4 to 1: no step of the differences, at most 2 kStep, reaches a kink at
   // 0.
@@ -118,7 +120,7 @@ class Trial {
   // Differentiates the loss and compares the gradient of every weight with differences of the mean
   // loss.
   void check(TensorId loss) {
-    differentiate(graph, loss);
+    differentiate(graph, loss, {.by_rows = [&](TensorId) { return by_rows; }});
     NodeRunner& runner = start();
     runner.run();
     for (size_t i = 0; i < graph.tensor_count(); ++i) {
@@ -141,12 +143,27 @@ class Trial {
     return sum / static_cast<double>(losses.size());
   }
 
+  // Of all rows of a table.
+  std::vector<float> gradient(NodeRunner& runner, TensorId id) const {
+    const TensorInfo& weight = graph[id];
+    std::vector<float> some = runner.get(weight.grad);
+    if (!graph[weight.grad].rows) return some;
+    const std::vector<uint8_t> bytes = runner.bytes(graph[weight.grad].rows);
+    std::vector<int32_t> rows(graph[graph[weight.grad].rows].elements());
+    std::memcpy(rows.data(), bytes.data(), rows.size() * sizeof(int32_t));
+    const auto width = static_cast<size_t>(weight.shape.back());
+    std::vector<float> all(weight.elements());
+    for (size_t i = 0; i < rows.size() && rows[i] >= 0; ++i)
+      std::copy_n(&some[i * width], width, &all[static_cast<size_t>(rows[i]) * width]);
+    return all;
+  }
+
   // Four points a weight: what is left of the Taylor series is f''''' kStep^4 / 30, about 1e-8
   // here. The loss is near 1 and carries roundings to fp32 of some 1e-7, which 1.5 / kStep makes
   // 1e-5 in a difference. So what is allowed in the norm is 1e-4 of the gradient's, and 2e-5 an
   // element besides.
   void compare(NodeRunner& runner, TensorId id, TensorId loss) {
-    const std::vector<float> grad = runner.get(graph[id].grad);
+    const std::vector<float> grad = gradient(runner, id);
     std::vector<float> values = values_[graph[id].name];
     double error = 0, norm = 0;
     for (size_t i = 0; i < values.size(); ++i) {

@@ -29,7 +29,11 @@ size_t write_granule(const Storage& storage) {
 // whole words, blocks at their start. Operators cut tensors by images or rows, which are no
 // multiples of that.
 size_t state_granule(const Storage& storage) {
-  if (std::holds_alternative<Split>(storage)) return 32;
+  constexpr size_t kWord = 32;
+  if (const Split* split = std::get_if<Split>(&storage)) {
+    const size_t whole_words = kWord / std::gcd(kWord, static_cast<size_t>(split->side_bits()));
+    return std::lcm(whole_words, write_granule(Plain{split->high}));
+  }
   return std::holds_alternative<Scaled>(storage) ? kScaledBlock : write_granule(storage);
 }
 

@@ -20,6 +20,7 @@ struct NodeCall {
   const int32_t* indices(size_t i) const { return static_cast<const int32_t*>(inputs[i]); }
   const uint8_t* bytes(size_t i) const { return static_cast<const uint8_t*>(inputs[i]); }
   float* out(size_t i = 0) const { return static_cast<float*>(outputs[i]); }
+  int32_t* out_int32(size_t i) const { return static_cast<int32_t*>(outputs[i]); }
   uint8_t* out_bytes(size_t i) const { return static_cast<uint8_t*>(outputs[i]); }
 
   const Shape& in_shape(size_t i) const { return graph[node.in[i]].shape; }

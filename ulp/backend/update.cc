@@ -62,13 +62,20 @@ Optimizer optimizer_in(const PlanContext& plan, const OptimizerConfig& config) {
 
 }  // namespace
 
+bool has_rows(const Storage& storage, int64_t width) {
+  constexpr int64_t kWord = 32;  // of extra bits
+  if (const Split* split = std::get_if<Split>(&storage)) return width * split->side_bits() % kWord == 0;
+  return std::holds_alternative<Plain>(storage);
+}
+
 UpdateNode::UpdateNode(const PlanContext& plan, const Node& node)
     : update(parameter_update(node.attrs)),
       optimizer(optimizer_in(plan, update.optimizer)),
       grad(node.in[0]),
-      norm(node.in.size() > 1 ? node.in[1] : TensorId{}),
       weight(node.out[0]),
       states(node.out.begin() + 1, node.out.end()) {
+  for (size_t i = 1; i < node.in.size(); ++i)
+    (plan.graph[node.in[i]].element == Element::int32 ? rows : norm) = node.in[i];
   if (update.compensated) {
     compensation = states.back();
     states.pop_back();

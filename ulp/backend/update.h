@@ -30,6 +30,11 @@ UpdateSpec update_spec(const ParameterUpdate& update);
 UpdateSpec update_spec(const OptimizerConfig& optimizer);
 ParameterUpdate parameter_update(const Attrs& attrs);
 
+// Whether single rows of a table can be written in a storage. If not, because elements of other rows
+// share a scale, a statistic or a word of extra bits with them, an update of some rows decodes the
+// whole table and encodes it again. Rows have a multiple of eight elements.
+bool has_rows(const Storage& storage, int64_t width);
+
 // An update node as kernels take it.
 struct UpdateNode {
   UpdateNode(const PlanContext& plan, const Node& node);
@@ -39,6 +44,7 @@ struct UpdateNode {
   TensorId grad, norm, weight;
   std::vector<TensorId> states;  // of the optimizer
   TensorId compensation;         // none where there is none
+  TensorId rows;                 // of a table; none where the gradient has all of the weight
 
   // The scalars of this step; `clip_factor` is the second number that grad_norm writes, 1 where
   // there is none.

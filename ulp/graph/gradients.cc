@@ -14,8 +14,11 @@ bool differentiable(const TensorInfo& tensor) {
 
 }  // namespace
 
-Gradients::Gradients(Graph& graph, int micro_batches)
-    : graph_(graph), micro_batches_(micro_batches), flow_(graph.tensor_count()) {}
+Gradients::Gradients(Graph& graph, const DifferentiateOptions& options)
+    : graph_(graph),
+      micro_batches_(options.micro_batches),
+      by_rows_(options.by_rows),
+      flow_(graph.tensor_count()) {}
 
 TensorId Gradients::of(TensorId tensor) const {
   const Flow& flow = flow_[static_cast<size_t>(tensor.index)];
@@ -105,6 +108,29 @@ TensorId Gradients::part(TensorId input) {
   made.format_from = tensor.grad;
   flow.parts.push_back(graph_.add_tensor(std::move(made)));
   return flow.parts.back();
+}
+
+bool Gradients::by_rows(TensorId table) const {
+  constexpr int64_t kAtOnce = 8;  // what kernels read and write
+  const TensorInfo& info = graph_[table];
+  return by_rows_ && info.kind == Kind::weight && micro_batches_ == 1 &&
+         flow_[static_cast<size_t>(table.index)].readers == 1 && info.shape.back() % kAtOnce == 0 &&
+         by_rows_(table);
+}
+
+std::pair<TensorId, TensorId> Gradients::rows_of(TensorId table, int64_t count) {
+  const TensorId grad = part(table);
+  const Shape shape = graph_[table].shape;
+  const int64_t n = std::min(count, shape[0]);
+  TensorInfo info;
+  info.name = graph_[grad].name + ".rows";
+  info.shape = {n};
+  info.kind = Kind::saved;
+  info.element = Element::int32;
+  const TensorId rows = graph_.add_tensor(std::move(info));
+  graph_.edit(grad).shape = {n, shape.back()};
+  graph_.edit(grad).rows = rows;
+  return {grad, rows};
 }
 
 TensorId Gradients::temporary(const Node& node, std::string_view name, const Shape& shape, Kind kind) {
@@ -212,12 +238,17 @@ void Gradients::run(TensorId loss, TensorId weights) {
   }
 }
 
-void differentiate(Graph& graph, TensorId loss, int micro_batches, TensorId weights) {
-  if (micro_batches < 1) fail("graph", "the number of micro-batches must be positive, got {}", micro_batches);
-  Gradients gradients(graph, micro_batches);
+void differentiate(Graph& graph, TensorId loss, const DifferentiateOptions& options) {
+  if (options.micro_batches < 1)
+    fail("graph", "the number of micro-batches must be positive, got {}", options.micro_batches);
+  Gradients gradients(graph, options);
   gradients.count_readers(loss);
   gradients.make_gradients();
-  gradients.run(loss, weights);
+  gradients.run(loss, options.weights);
+}
+
+void differentiate(Graph& graph, TensorId loss, int micro_batches, TensorId weights) {
+  differentiate(graph, loss, {.micro_batches = micro_batches, .weights = weights});
 }
 
 }  // namespace ulp

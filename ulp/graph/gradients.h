@@ -7,13 +7,26 @@
 // sum in fp32 (NAME.grad.sum), and one node writes NAME.grad when the sum is complete.
 #pragma once
 
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ulp/graph/graph.h"
 #include "ulp/graph/op.h"
 
 namespace ulp {
+
+struct DifferentiateOptions {
+  int micro_batches = 1;
+  // fp32 numbers of the loss's shape: each element counts so often. The division is still by the
+  // elements.
+  TensorId weights = {};
+  // Tables whose gradients have only the rows that were looked up; none: no table. A table that is
+  // read more than once, over several micro-batches too, has a sum of all rows, and so has one whose
+  // rows are no multiple of eight elements.
+  std::function<bool(TensorId table)> by_rows = {};
+};
 
 class Gradients {
  public:
@@ -27,6 +40,11 @@ class Gradients {
   TensorId part(TensorId input);
   // A tensor of the given kind that only backward nodes see: NODE.NAME.
   TensorId temporary(const Node& node, std::string_view name, const Shape& shape, Kind kind = Kind::saved);
+  // Whether a table's gradient is to have only the rows that were looked up.
+  bool by_rows(TensorId table) const;
+  // Instead of part(), for a table by rows of which at most `count` are looked up: its gradient
+  // (n, width) and the numbers of its rows (n).
+  std::pair<TensorId, TensorId> rows_of(TensorId table, int64_t count);
   // Adds the backward node NODE.OP to the graph.
   void emit(const OpDef& op, const Node& node, std::vector<TensorId> in, std::vector<TensorId> out,
             Attrs attrs = {});
@@ -34,9 +52,9 @@ class Gradients {
   const Graph& graph() const { return graph_; }
 
  private:
-  friend void differentiate(Graph& graph, TensorId loss, int micro_batches, TensorId weights);
+  friend void differentiate(Graph& graph, TensorId loss, const DifferentiateOptions& options);
 
-  Gradients(Graph& graph, int micro_batches);
+  Gradients(Graph& graph, const DifferentiateOptions& options);
   void count_readers(TensorId loss);
   void make_gradients();
   void add_up(TensorId tensor);
@@ -54,13 +72,13 @@ class Gradients {
 
   Graph& graph_;
   const int micro_batches_;
+  const std::function<bool(TensorId)> by_rows_;
   std::vector<Flow> flow_;  // by tensor
 };
 
 // Adds the nodes that compute the gradient of the mean of `loss` over its elements and the
-// micro-batches, times the loss scale. With weights, fp32 numbers of the loss's shape, each element
-// counts so often; the division is still by the elements. Throws an Error if a node in between has
-// no gradient rule.
+// micro-batches, times the loss scale. Throws an Error if a node in between has no gradient rule.
+void differentiate(Graph& graph, TensorId loss, const DifferentiateOptions& options);
 void differentiate(Graph& graph, TensorId loss, int micro_batches = 1, TensorId weights = {});
 
 }  // namespace ulp

@@ -65,6 +65,9 @@ struct TensorInfo {
   TensorId alias = {};
   // It is written with the same bits as that tensor: it has its format and its random words.
   TensorId twin = {};
+  // A weight's gradient of some of its rows, whose numbers that tensor has. The other rows have
+  // none, and are not updated.
+  TensorId rows = {};
   Init init = {};  // of state
 
   NodeId producer = {};  // the first node that writes it

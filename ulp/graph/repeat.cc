@@ -45,6 +45,7 @@ class Repeater {
     info.format_from = id;
     info.twin = id;
     info.alias = current(info.alias);
+    info.rows = {};
     info.producer = {};
     info.grad = {};
     twin(id) = graph_.add_tensor(std::move(info));

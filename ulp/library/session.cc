@@ -85,6 +85,7 @@ class Session::Body {
     run_ = fmt::format("{}; formats {}; network {:016x}", session_text(config_, options),
                        assignment_digest(engine_.first_assignment()),
                        graph_fingerprint(build_network(build, options.batch, Mode::training).graph));
+    if (engine_.updates_by_rows()) run_ += kTablesByRows;
     if (leaves_s2fp8_unscaled(config_, engine_.counted(), engine_.first_assignment())) run_ += kUnscaled;
     starting_.reset();
   }
@@ -275,7 +276,7 @@ class Session::Body {
   void check_same_network(const std::string& path) {
     const auto settings = [](const std::string& run) { return run.substr(0, run.find("; formats ")); };
     const std::string saved = checkpoint_run(path);
-    if (saved == run_ || saved + std::string(kUnscaled) == run_ || settings(saved) != settings(run_)) return;
+    if (saved == run_ || saved == without_marks(run_) || settings(saved) != settings(run_)) return;
     check_tensors(path, engine_.state());
     fail("checkpoint",
          "{} is of another network: its weights have the names and shapes of this one, but operators, their "

@@ -100,6 +100,11 @@ std::span<const OptimizerState> optimizer_states(const Optimizer& optimizer) {
       optimizer);
 }
 
+bool rests_without_gradient(const OptimizerConfig& config) {
+  const bool keeps_nothing = config.kind == OptimizerKind::sgd && config.momentum == 0;
+  return config.weight_decay == 0 && (keeps_nothing || config.kind == OptimizerKind::adagrad);
+}
+
 OptimizerConfig representable(const OptimizerConfig& config, const FloatFormat& format,
                               std::vector<std::string>* changed) {
   const Nearest near = make_nearest(format);

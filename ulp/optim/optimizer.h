@@ -48,6 +48,10 @@ Optimizer make_optimizer(const OptimizerConfig& config);
 // "momentum", "exp_avg" and "exp_avg_sq", or "sum"; none for SGD without momentum.
 std::span<const OptimizerState> optimizer_states(const Optimizer& optimizer);
 
+// Whether a gradient of 0 leaves the weight and its state as they are, whatever they are: SGD without
+// momentum, and Adagrad, both without weight decay.
+bool rests_without_gradient(const OptimizerConfig& config);
+
 // The configuration for a machine that has only the format's numbers: every scalar becomes the
 // nearest one. A fraction that would become 1 becomes the number below 1. A positive number that
 // would become 0 becomes the smallest one. These two change what the optimizer does; `changed` gets

@@ -62,6 +62,7 @@ struct RunConfig {
   std::string update = "default", weight = "default", state = "default", groups = "";
   bool fused_backward = false;
   std::string fused_overflow = "twice";
+  std::string table_gradients = "auto";
 
   std::string device = "cpu";
   int64_t threads = 0;  // 0: all
@@ -81,6 +82,8 @@ struct RunConfig {
   // No option: the run was begun by a build that gave S2FP8 gradients a dynamic loss scale by default
   // (with_older_defaults).
   bool scales_s2fp8 = false;
+  // No option either: what `auto` means for tables was dense to the build that began the run.
+  bool tables_dense = false;
 
   bool operator==(const RunConfig&) const = default;
 };

@@ -135,6 +135,10 @@ constexpr ConfigRule kGroups = {.parse = [](std::string_view text) { parse_param
 constexpr ConfigRule kFusedOverflow = {.parse = [](std::string_view text) {
   if (text != "twice" && text != "snapshot") fail("config", "'{}' is neither twice nor snapshot", text);
 }};
+constexpr ConfigRule kTableGradients = {.parse = [](std::string_view text) {
+  if (text != "auto" && text != "dense" && text != "rows")
+    fail("config", "'{}' is none of auto, dense and rows", text);
+}};
 constexpr ConfigRule kOnOff = {.parse = [](std::string_view text) {
   if (text != "on" && text != "off") fail("config", "'{}' is neither on nor off", text);
 }};
@@ -355,6 +359,13 @@ std::span<const ConfigField> config_fields() {
        "to look and once "
        "to update), or snapshot (weights and state are kept and put back)",
        kFusedOverflow},
+      {"table_gradients", "Updates", &C::table_gradients, "WHICH",
+       "What an embedding table's gradient has: dense (all rows), rows (those that a step looked up; the "
+       "other "
+       "rows and their state rest), or auto (rows where the others would not change: sgd without momentum "
+       "and "
+       "adagrad, both without weight decay, Kahan's sum and --clip-norm; else dense)",
+       kTableGradients},
 
       {"device", "Machine", &C::device, "NAME",
        "Where to compute: cpu, cuda (an NVIDIA GPU), or reference (plain loops)", kNamed},

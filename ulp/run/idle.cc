@@ -107,6 +107,12 @@ std::vector<std::string> idle_notes(const RunConfig& config, const Engine& engin
     note("keep_first_last", "no tensor is stored in a low format");
   if (differs(config, "round") && !rounds_by_mode(engine))
     note("round", "no activation or gradient is stored in a format that rounds so");
+  if (config.table_gradients == "rows" && !engine.updates_by_rows()) {
+    note("table_gradients",
+         config.grad_accum > 1
+             ? "the gradients of several micro-batches are added up in all rows"
+             : "no table is read by one look-up alone and has a width that is a multiple of 8");
+  }
   if (differs(config, "state") && optimizer_states(make_optimizer(optimizer_config(config))).empty())
     note("state", fmt::format("{} keeps no state with these settings", config.optimizer));
   const uint64_t warm = schedule_of(config).warmup.steps(steps_per_epoch);

@@ -80,6 +80,7 @@ TEST(IdleOptions, AreWarnedOf) {
       {{{"round", "stochastic"}, {"policy", "s2fp8"}}, "--round stochastic changes nothing: no activation"},
       {{{"round", "stochastic"}, {"update", "extra:8"}}, "--round stochastic changes nothing: no activation"},
       {{{"state", "bf16"}, {"momentum", "0"}}, "--state bf16 changes nothing: sgd"},
+      {{{"table_gradients", "rows"}}, "--table-gradients rows changes nothing: no table"},
       {{{"warmup", "100e"}},
        "--warmup 100e takes 1000 steps and the run 1000: the learning rate never comes to 0.1"},
   };

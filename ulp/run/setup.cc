@@ -56,8 +56,8 @@ std::string run_text(const RunConfig& config, const std::function<bool(const Con
     // Epochs or steps end a run, and only one of the two counts.
     if (field.name == (config.steps > 0 ? "epochs" : "steps")) continue;
     // Options of later versions are left out at their defaults, so that older runs can be resumed.
-    constexpr std::array<std::string_view, 7> later = {"task",       "length", "tensor_core", "tf32",
-                                                       "fp8_native", "init",   "round"};
+    constexpr std::array<std::string_view, 8> later = {
+        "task", "length", "tensor_core", "tf32", "fp8_native", "init", "round", "table_gradients"};
     if (std::find(later.begin(), later.end(), field.name) != later.end() &&
         field.get(config) == field.get(RunConfig{}))
       continue;
@@ -72,14 +72,23 @@ std::string run_text(const RunConfig& config, const std::function<bool(const Con
 std::string run_identity(const RunConfig& config, const LearningTask& task, const Engine& engine) {
   std::string text =
       run_text(config) + task.data_text() + "; formats " + assignment_digest(engine.first_assignment());
+  if (engine.updates_by_rows()) text += kTablesByRows;
   if (leaves_s2fp8_unscaled(config, engine.counted(), engine.first_assignment())) text += kUnscaled;
   return text;
 }
 
+std::string without_marks(std::string run) {
+  for (const std::string_view mark : {kUnscaled, kTablesByRows})
+    if (run.ends_with(mark)) run.resize(run.size() - mark.size());
+  return run;
+}
+
 RunConfig with_older_defaults(RunConfig config, const std::string& checkpoint) {
   std::error_code error;
-  if (!loss_scale_of(config) && std::filesystem::exists(checkpoint, error))
-    config.scales_s2fp8 = !checkpoint_run(checkpoint).ends_with(kUnscaled);
+  if (!std::filesystem::exists(checkpoint, error)) return config;
+  const std::string run = checkpoint_run(checkpoint);
+  if (!loss_scale_of(config)) config.scales_s2fp8 = !run.ends_with(kUnscaled);
+  config.tables_dense = run.find(kTablesByRows) == run.npos;
   return config;
 }
 
@@ -123,6 +132,12 @@ EngineOptions engine_options(const RunConfig& config) {
   options.clip_norm = config.clip_norm;
   options.fused_backward = config.fused_backward;
   options.fused_overflow_of = fused_overflow_of(config);
+  using Tables = EngineOptions::TableGradients;
+  const bool dense =
+      config.table_gradients == "dense" || (config.table_gradients == "auto" && config.tables_dense);
+  options.table_gradients = dense                              ? Tables::dense
+                            : config.table_gradients == "rows" ? Tables::rows
+                                                               : Tables::automatic;
   options.may_skip = may_skip(config);
   options.seed = config.seed;
   return options;

@@ -26,6 +26,11 @@ std::string run_identity(const RunConfig& config, const LearningTask& task, cons
 // Ends what a checkpoint keeps of a run whose default loss scale is none because its gradients are
 // S2FP8. Older builds gave such runs a dynamic one, and did not say so.
 inline constexpr std::string_view kUnscaled = "; s2fp8 unscaled";
+// Stands in what a checkpoint keeps of a run in which some table's gradient has only the rows that
+// were looked up. Older builds made all rows.
+inline constexpr std::string_view kTablesByRows = "; tables by rows";
+// What a checkpoint keeps, as builds without these marks have it.
+std::string without_marks(std::string run);
 // The same with defaults as the build understood them that began the run of this checkpoint, if there
 // is such a file.
 RunConfig with_older_defaults(RunConfig config, const std::string& checkpoint);

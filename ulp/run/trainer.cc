@@ -211,6 +211,7 @@ void Trainer::keep_changes() const {
   RunConfig kept = config_;
   kept.out = before.out;  // the folder may have moved
   kept.scales_s2fp8 = before.scales_s2fp8;
+  kept.tables_dense = before.tables_dense;
   if (kept != before) write_file_atomically(file, config_text(kept));
 }
 

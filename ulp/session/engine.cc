@@ -118,7 +118,10 @@ std::unique_ptr<Engine::Program> Engine::make_program(const BatchShape& shape, U
   Graph& graph = program->net.graph;
   const Network& network = program->net.network;
   if (training) {
-    differentiate(graph, network.loss, static_cast<int>(options_.micro_batches), network.weights);
+    differentiate(graph, network.loss,
+                  {.micro_batches = static_cast<int>(options_.micro_batches),
+                   .weights = network.weights,
+                   .by_rows = [&](TensorId table) { return has_rows_alone(graph[table].name); }});
     add_updates(graph,
                 [&](TensorId weight) { return update_spec(parameters_.at(graph[weight].name).update); },
                 {.max_norm = options_.clip_norm, .twice = waiting_for(assignment).twice});
@@ -142,7 +145,10 @@ std::unique_ptr<Engine::Program> Engine::make_program(const BatchShape& shape, U
   }
   if (options_.keep_gradients) {
     for (size_t i = 0; i < graph.tensor_count(); ++i) {
-      if (graph.tensors()[i].kind == Kind::weight_grad) plan.results.push_back({static_cast<int32_t>(i)});
+      const TensorInfo& grad = graph.tensors()[i];
+      if (grad.kind != Kind::weight_grad) continue;
+      plan.results.push_back({static_cast<int32_t>(i)});
+      if (grad.rows) plan.results.push_back(grad.rows);
     }
   }
   std::vector<TensorFormat> formats = resolve_formats(
@@ -153,6 +159,20 @@ std::unique_ptr<Engine::Program> Engine::make_program(const BatchShape& shape, U
   if (training) program->executor->check_overflow_of(network.loss_sum);
   match_names(*program, training);
   return program;
+}
+
+bool Engine::has_rows_alone(const std::string& table) const {
+  using Tables = EngineOptions::TableGradients;
+  if (options_.table_gradients != Tables::automatic) return options_.table_gradients == Tables::rows;
+  // A compensation is taken into account even if a gradient is 0. Another order of the norm's sum
+  // would make another factor.
+  const ParameterUpdate& update = parameters_.at(table).update;
+  return options_.clip_norm == 0 && !update.compensated && rests_without_gradient(update.optimizer);
+}
+
+bool Engine::updates_by_rows() const {
+  const auto tensors = graph().tensors();
+  return std::any_of(tensors.begin(), tensors.end(), [](const TensorInfo& t) { return bool(t.rows); });
 }
 
 // Elements of what forward computes.

@@ -48,6 +48,10 @@ struct EngineOptions {
   FusedOverflow fused_overflow_of = FusedOverflow::twice;
   // Whether a verdict may reject a step; none: never.
   std::function<bool(std::span<const CountedTensor>, const Assignment&)> may_skip = {};
+  // Gradients of tables that a step looks rows up in, once: of all rows, or of those alone, and then
+  // no other row is updated. automatic: of those alone where the others would not change anyway.
+  enum class TableGradients : uint8_t { automatic, dense, rows };
+  TableGradients table_gradients = TableGradients::automatic;
   bool keep_gradients = false;  // of weights, to the end of a step: see Engine::gradient
   uint64_t seed = 0;
   // Instead of what the policy would choose, with the formats of single tensors in it.
@@ -100,6 +104,8 @@ class Engine {
   const ParameterChoices& parameters() const { return parameters_; }
   // Whether some weights are stored in the format of their operand, and change with it.
   bool weights_follow() const;
+  // Whether the gradient of some table has only the rows that were looked up.
+  bool updates_by_rows() const;
   // Whether gradients are computed twice, and whether a snapshot is kept.
   bool makes_gradients_twice() const { return waiting_->twice; }
   bool keeps_snapshot() const { return waiting_->snapshot; }
@@ -192,6 +198,8 @@ class Engine {
   // fp32 from the weights as they are stored under it.
   enum class Use : uint8_t { training, evaluation, evaluation_fp32 };
   BuiltNetwork build(const BatchShape& shape, Mode mode) const;
+  // Whether the gradient of a table is to have only the rows that were looked up.
+  bool has_rows_alone(const std::string& table) const;
   std::unique_ptr<Program> make_program(const BatchShape& shape, Use use, const Assignment& assignment) const;
   void add_program(Programs& programs, const BatchShape& shape, Use use, const Assignment& assignment) const;
   void match_names(Program& program, bool training) const;

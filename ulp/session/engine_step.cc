@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <stdexcept>
 #include <utility>
 
@@ -199,8 +200,18 @@ std::vector<float> Engine::gradient(const std::string& weight) const {
     throw std::logic_error("no gradients are kept, or there was no step");
   }
   const Graph& graph = last_run_->graph();
-  const TensorId id = graph[graph.find(weight)].grad;
-  return last_run_->executor->values(id);
+  const TensorInfo& table = graph[graph.find(weight)];
+  const std::vector<float> values = last_run_->executor->values(table.grad);
+  const TensorId rows = graph[table.grad].rows;
+  if (!rows) return values;
+  std::vector<float> all(table.elements());
+  const std::vector<uint8_t> bytes = last_run_->executor->bytes(rows);
+  std::vector<int32_t> numbers(bytes.size() / sizeof(int32_t));
+  std::memcpy(numbers.data(), bytes.data(), bytes.size());
+  const auto width = static_cast<size_t>(table.shape.back());
+  for (size_t i = 0; i < graph[rows].elements() && numbers[i] >= 0; ++i)
+    std::copy_n(&values[i * width], width, &all[static_cast<size_t>(numbers[i]) * width]);
+  return all;
 }
 
 void Engine::time_plan(PlanClock* clock) {

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <optional>
 
 #include "ulp/backend/access.h"
 #include "ulp/base/error.h"
 #include "ulp/base/parallel.h"
+#include "ulp/graph/ops/matmul.h"
 #include "ulp/tensor/memory.h"
 
 namespace ulp {
@@ -77,7 +80,49 @@ class Result {
   size_t place_ = 0;
 };
 
-// The sums of a table's rows in fp32, in the order of the indices.
+// Numbers the rows of a table that are named, in ascending order.
+class NamedRows {
+ public:
+  NamedRows(size_t table_rows, size_t places) : words_((table_rows + kBits - 1) / kBits), places_(places) {}
+
+  void book(Workspace& workspace) {
+    named_ = workspace.book(words_, sizeof(uint64_t));
+    before_ = workspace.book(words_, sizeof(int32_t));
+    numbers_ = workspace.book(places_, sizeof(int32_t));
+  }
+
+  // Writes the rows, then -1, and returns for each place the number of its row among them.
+  const int32_t* run(const RunContext& context, const int32_t* indices, std::span<int32_t> rows) const {
+    auto* const named = reinterpret_cast<uint64_t*>(context.workspace + named_);
+    auto* const before = reinterpret_cast<int32_t*>(context.workspace + before_);
+    auto* const numbers = reinterpret_cast<int32_t*>(context.workspace + numbers_);
+    std::fill_n(named, words_, 0);
+    for (size_t i = 0; i < places_; ++i) named[word_of(indices[i])] |= bit_of(indices[i]);
+    size_t count = 0;
+    for (size_t w = 0; w < words_; ++w) {
+      before[w] = static_cast<int32_t>(count);
+      for (uint64_t left = named[w]; left != 0; left &= left - 1)
+        rows[count++] = static_cast<int32_t>(w * kBits) + std::countr_zero(left);
+    }
+    std::fill(rows.begin() + static_cast<ptrdiff_t>(count), rows.end(), -1);
+    for (size_t i = 0; i < places_; ++i) {
+      const size_t w = word_of(indices[i]);
+      numbers[i] = before[w] + std::popcount(named[w] & (bit_of(indices[i]) - 1));
+    }
+    return numbers;
+  }
+
+ private:
+  static constexpr size_t kBits = 64;
+  static size_t word_of(int32_t index) { return static_cast<size_t>(index) / kBits; }
+  static uint64_t bit_of(int32_t index) { return uint64_t{1} << (static_cast<size_t>(index) % kBits); }
+
+  size_t words_, places_;
+  size_t named_ = 0, before_ = 0, numbers_ = 0;  // in the workspace
+};
+
+// The sums of a table's rows in fp32, in the order of the indices: of all rows, or of those that are
+// named.
 class EmbeddingGradTask : public Task {
  public:
   explicit EmbeddingGradTask(const Problem& problem)
@@ -88,20 +133,30 @@ class EmbeddingGradTask : public Task {
         count_(problem.shape(indices_).elements()),
         dout_(problem, problem.root().in[0], width_),
         table_(problem, problem.root().out[0]) {
+    const Node& node = problem.root();
+    table_rows_ = rows_;
+    if (node.op == &kEmbeddingGradRows) {
+      numbers_ = node.out[1];
+      table_rows_ = static_cast<size_t>(node.attrs.integer("table_rows"));
+      named_.emplace(table_rows_, count_);
+    }
     slice_ = rows_at_a_time(problem, dout_.slice_bytes(), count_);
     Workspace workspace;
     dout_.book(workspace, slice_);
     table_.book(workspace);
+    if (named_) named_->book(workspace);
     workspace_ = workspace.bytes();
   }
 
   void run(const RunContext& context) override {
     const int32_t* indices = context.as<const int32_t>(indices_);
     for (size_t i = 0; i < count_; ++i) {
-      if (indices[i] >= 0 && static_cast<size_t>(indices[i]) < rows_) continue;
+      if (indices[i] >= 0 && static_cast<size_t>(indices[i]) < table_rows_) continue;
       fail("backend", "{}: index {} (number {}) is outside the table, which has rows 0 to {}", name_,
-           indices[i], i, rows_ - 1);
+           indices[i], i, table_rows_ - 1);
     }
+    const int32_t* rows =
+        named_ ? named_->run(context, indices, {context.as<int32_t>(numbers_), rows_}) : indices;
     float* table = table_.begin(context);
     parallel_for(rows_ * width_, size_t{1} << 15,
                  [&](size_t begin, size_t end) { std::fill(table + begin, table + end, 0.0f); });
@@ -111,7 +166,7 @@ class EmbeddingGradTask : public Task {
       const float* dout = dout_.load(context, first, n);
       parallel_for(width_, kColumns, [&](size_t begin, size_t end) {
         for (size_t i = 0; i < n; ++i) {
-          float* to = table + static_cast<size_t>(indices[first + i]) * width_;
+          float* to = table + static_cast<size_t>(rows[first + i]) * width_;
           const float* from = dout + i * width_;
           for (size_t c = begin; c < end; ++c) to[c] += from[c];
         }
@@ -123,9 +178,12 @@ class EmbeddingGradTask : public Task {
  private:
   const std::string& name_;
   const TensorId indices_;
-  const size_t rows_, width_, count_;
+  const size_t rows_, width_, count_;  // rows of the result
+  size_t table_rows_ = 0;
   Rows dout_;
   Result table_;
+  TensorId numbers_;
+  std::optional<NamedRows> named_;
   size_t slice_ = 0;
 };
 
@@ -330,6 +388,7 @@ class TransposeTask : public Task {
 std::span<const KernelDef> column_kernels() {
   static constexpr KernelDef kernels[] = {
       {"embedding_grad", "cpu", takes_one_node, make_one<EmbeddingGradTask>},
+      {"embedding_grad_rows", "cpu", takes_one_node, make_one<EmbeddingGradTask>},
       {"layer_norm_grad_weight", "cpu", takes_one_node, make_one<LayerNormGradWeightTask>},
       {"transpose", "cpu", takes_one_node, make_one<TransposeTask>},
   };

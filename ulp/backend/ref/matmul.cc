@@ -1,6 +1,7 @@
 // Matrix products, linear layers, embeddings.
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "ulp/backend/ref/reference_task.h"
 #include "ulp/backend/ref/sum.h"
@@ -110,6 +111,28 @@ void embedding_grad(const Call& call) {
   }
 }
 
+// The same of the rows that occur, one after the other.
+void embedding_grad_rows(const Call& call) {
+  const int64_t table_rows = call.integer("table_rows");
+  const int64_t rows = call.out_shape()[0], width = call.out_shape()[1];
+  check_indices(call, 1, table_rows);
+  const auto count = static_cast<int64_t>(call.in_shape(1).elements());
+  const int32_t* indices = call.indices(1);
+  const std::set<int32_t> named(indices, indices + count);
+  int32_t* const numbers = call.out_int32(1);
+  std::fill_n(call.out(), rows * width, 0.0f);
+  std::fill_n(numbers, rows, -1);
+  std::copy(named.begin(), named.end(), numbers);
+  for (int64_t row = 0; row < static_cast<int64_t>(named.size()); ++row) {
+    for (int64_t c = 0; c < width; ++c) {
+      double sum = 0;
+      for (int64_t i = 0; i < count; ++i)
+        sum += indices[i] == numbers[row] ? call.in(0)[i * width + c] : 0.0f;
+      call.out()[row * width + c] = rounded(sum);
+    }
+  }
+}
+
 }  // namespace
 
 std::span<const KernelDef> matmul_kernels() {
@@ -122,6 +145,7 @@ std::span<const KernelDef> matmul_kernels() {
       reference_kernel<by_accumulator<matmul<WideSum>, matmul<NarrowSum>>>("matmul"),
       reference_kernel<embedding>("embedding"),
       reference_kernel<embedding_grad>("embedding_grad"),
+      reference_kernel<embedding_grad_rows>("embedding_grad_rows"),
   };
   return kKernels;
 }

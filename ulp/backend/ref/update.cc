@@ -71,7 +71,7 @@ struct Changed {
   TensorId id;
   Reader reader;
   Writer writer;
-  size_t space = 0;  // in the workspace
+  bool by_rows = false;  // some rows of it can be written
 };
 
 struct Step {
@@ -91,8 +91,8 @@ class UpdateTask : public Task {
       const Node& node = problem.graph()[id];
       Step step{UpdateNode(plan_, node), Reader(problem, node.in[0]), {}, {}, {}};
       const auto add = [&](TensorId tensor, Round mode) {
-        step.changed.push_back(
-            {tensor, Reader::stored(problem, tensor), Writer(problem, node, tensor, mode), 0});
+        step.changed.push_back({tensor, Reader::stored(problem, tensor), Writer(problem, node, tensor, mode),
+                                has_rows(problem.format(tensor).storage, problem.shape(tensor).back())});
       };
       // A compensated weight is rounded by its rule, to a number that its storage has.
       add(step.node.weight, step.node.compensation ? Round::nearest_even : step.node.weight_round());
@@ -105,7 +105,7 @@ class UpdateTask : public Task {
         step.near = make_nearest(format.format, overflow);
         step.spec = make_spec(format.format, overflow);
       }
-      most = std::max(most, step.grad.elements());
+      most = std::max(most, problem.tensor(step.node.weight).elements());
       steps_.push_back(std::move(step));
     }
     Workspace workspace;
@@ -125,8 +125,19 @@ class UpdateTask : public Task {
   void run(const RunContext& context, const Step& step) {
     const UpdateScalars scalars = step.node.scalars(
         plan_, *context.state, step.node.norm ? context.as<const float>(step.node.norm)[1] : 1.0f);
-    const size_t n = step.grad.elements();
+    const TensorInfo& table = plan_.graph[step.node.weight];
+    const size_t n = table.elements();
     const float* grad = step.grad.all(context, floats(context, grad_));
+    // By element of the weight: its gradient's; none for the rows that have none.
+    std::vector<std::optional<size_t>> of(n);
+    if (step.node.rows) {
+      const size_t width = table.shape.back();
+      const int32_t* rows = context.as<const int32_t>(step.node.rows);
+      for (size_t j = 0; j < step.grad.elements(); ++j)
+        if (rows[j / width] >= 0) of[static_cast<size_t>(rows[j / width]) * width + j % width] = j;
+    } else {
+      for (size_t i = 0; i < n; ++i) of[i] = i;
+    }
     std::array<float*, kMost> values{};
     for (size_t k = 0; k < step.changed.size(); ++k) {
       values[k] = floats(context, space_[k]);
@@ -140,13 +151,16 @@ class UpdateTask : public Task {
     EncodeStats events;
     std::vector<bool> moved(n);  // or zero: not lost
     for (size_t i = 0; i < n; ++i) {
+      moved[i] = !of[i];
+      if (!of[i]) continue;
       std::array<float, kMost> state{};
       const size_t states = step.node.states.size();
       for (size_t k = 0; k < states; ++k) state[k] = values[1 + k][i];
       const float decrease = std::visit(
           [&](const auto& optimizer) {
-            return arithmetic_ ? optimizer.decrease(scalars, weight[i], grad[i], state.data(), *arithmetic_)
-                               : optimizer.decrease(scalars, weight[i], grad[i], state.data());
+            return arithmetic_
+                       ? optimizer.decrease(scalars, weight[i], grad[*of[i]], state.data(), *arithmetic_)
+                       : optimizer.decrease(scalars, weight[i], grad[*of[i]], state.data());
           },
           step.node.optimizer);
       for (size_t k = 0; k < states; ++k) values[1 + k][i] = state[k];
@@ -165,14 +179,21 @@ class UpdateTask : public Task {
       *compensation = made.compensation;
     }
     for (size_t k = 0; k < step.changed.size(); ++k) {
-      if (k > 0 || !step.near) {
-        step.changed[k].writer.all(context, values[k]);
+      const Changed& one = step.changed[k];
+      const bool sums = k == 0 && step.near;
+      EncodeStats written;
+      if (step.node.rows && one.by_rows) {
+        const size_t width = table.shape.back();
+        for (size_t first = 0; first < n; first += width)
+          if (of[first]) one.writer.write(context, first, {values[k] + first, width}, written);
+      } else if (sums) {
+        one.writer.write(context, 0, {values[k], n}, written);
       } else {
-        // The events of a compensated weight are those of the sum.
-        EncodeStats none;
-        step.changed[k].writer.write(context, 0, {values[k], n}, none);
-        context.report(step.node.weight, events);
+        one.writer.all(context, values[k]);
+        continue;
       }
+      // The events of a compensated weight are those of the sum.
+      context.report(one.id, sums ? events : written);
     }
     const float* after = step.changed[0].reader.all(context, values[0]);
     for (size_t i = 0; i < n; ++i) counts.cancelled += !moved[i] && after[i] == before[i] ? 1 : 0;

@@ -82,7 +82,16 @@ std::vector<Output> embedding_shape(const Attrs&, std::span<const Shape> in) {
 }
 
 void embedding_backward(Gradients& gradients, const Node& node) {
-  gradients.emit(kEmbeddingGrad, node, {gradients.of(node.out[0]), node.in[1]}, {gradients.part(node.in[0])});
+  const TensorId table = node.in[0], dout = gradients.of(node.out[0]);
+  if (gradients.by_rows(table)) {
+    const Graph& graph = gradients.graph();
+    const double table_rows = static_cast<double>(graph[table].shape[0]);
+    const auto count = static_cast<int64_t>(graph[node.in[1]].elements());
+    const auto [grad, rows] = gradients.rows_of(table, count);
+    return gradients.emit(kEmbeddingGradRows, node, {dout, node.in[1]}, {grad, rows},
+                          {{"table_rows", table_rows}});
+  }
+  gradients.emit(kEmbeddingGrad, node, {dout, node.in[1]}, {gradients.part(table)});
 }
 
 constexpr OperandKind kRows[] = {OperandKind::computed, OperandKind::index};
@@ -96,6 +105,7 @@ const OpDef kMatmul{"matmul", Form::general, matmul_shape, matmul_backward, true
 const OpDef kEmbedding{
     .name = "embedding", .infer = embedding_shape, .backward = embedding_backward, .operands = kRows};
 const OpDef kEmbeddingGrad{"embedding_grad"};
+const OpDef kEmbeddingGradRows{"embedding_grad_rows"};
 
 TensorId linear(Builder& b, const std::string& name, TensorId x, const LinearOptions& o) {
   if (o.out <= 0) fail("graph", "{}: outputs must be positive, got {}", name, o.out);

@@ -19,5 +19,9 @@ extern const OpDef kMatmul;
 // Error.
 extern const OpDef kEmbedding;
 extern const OpDef kEmbeddingGrad;  // (dout, indices) -> dtable: rows that no index names get 0
+// (dout, indices) -> drows (n, width), rows (n): the same of the rows that an index names, with their
+// numbers in ascending order. What is left of the n rows is 0, with -1 for a number. The attribute
+// table_rows is the number of the table's rows.
+extern const OpDef kEmbeddingGradRows;
 
 }  // namespace ulp

@@ -52,12 +52,14 @@ void add_updates(Graph& graph, const std::function<UpdateSpec(TensorId weight)>&
   const std::vector<TensorId> twins = order.twice ? repeat_gradients(graph) : std::vector<TensorId>{};
   for (const TensorId weight : weights) {
     UpdateSpec spec = choose(weight);
-    const TensorId grad =
-        order.twice ? twins[static_cast<size_t>(graph[weight].grad.index)] : graph[weight].grad;
+    const auto current = [&](TensorId id) { return order.twice ? twins[static_cast<size_t>(id.index)] : id; };
+    const TensorId grad = current(graph[weight].grad);
+    const TensorId rows = graph[graph[weight].grad].rows;
     Node node{
         &kUpdate, graph[weight].name + ".update", std::move(spec.attrs), {grad}, {weight}, Phase::update,
         false};
     if (norm) node.in.push_back(norm);
+    if (rows) node.in.push_back(current(rows));
     for (const std::string_view state : spec.states) {
       TensorInfo info;
       info.name = graph[weight].name + "." + std::string(state);

@@ -16,8 +16,8 @@ extern const OpDef kGradSquares;
 // scale, and the factor that brings it down to the attribute max_norm (1 where it is below). A norm
 // that is not a number gives itself as factor.
 extern const OpDef kGradNorm;
-// (dweight[, norm]) -> weight and its state, in place. The attributes name the optimizer and the
-// rule.
+// (dweight[, norm][, rows]) -> weight and its state, in place. The attributes name the optimizer and
+// the rule. With rows the gradient has only these rows of the weight, and only they are updated.
 extern const OpDef kUpdate;
 
 // What the update of a weight is told, and the names of the state tensors that it keeps.

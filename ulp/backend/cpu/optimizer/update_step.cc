@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "ulp/base/parallel.h"
 #include "ulp/numeric/bitpack.h"
@@ -76,6 +77,7 @@ UpdateStep::UpdateStep(const Problem& problem, const Node& node, Workspace& work
     : plan_(&problem.plan),
       node_(problem.plan, node),
       elements_(problem.tensor(node.out[0]).elements()),
+      width_(static_cast<size_t>(problem.shape(node.out[0]).back())),
       states_(node_.states.size()),
       grad_(Reader::stored(problem, node.in[0])) {
   if (plan_->options.arithmetic) arithmetic_ = make_nearest(*plan_->options.arithmetic);
@@ -110,7 +112,8 @@ UpdateStep::Changed UpdateStep::changed(const Problem& problem, const Node& node
                                         Workspace& workspace) const {
   Changed made{id, Reader::stored(problem, id), Writer(problem, node, id, mode)};
   if (made.writer.may_be_direct()) made.way = Way::fp32;
-  if (made.writer.granule() == 0) {
+  const bool by_rows = !node_.rows || has_rows(problem.format(id).storage, static_cast<int64_t>(width_));
+  if (made.writer.granule() == 0 || !by_rows) {
     made.way = Way::whole;
     made.whole = workspace.book(elements_);
   }
@@ -120,6 +123,7 @@ UpdateStep::Changed UpdateStep::changed(const Problem& problem, const Node& node
 void UpdateStep::choose_writing(const Problem& problem) {
   const Storage& storage = problem.format(node_.weight).storage;
   random_ = node_.update.stochastic;
+  if (changed_[0].way == Way::whole) return;
   if (near_) {
     const bool alike = problem.format(node_.compensation).storage == storage;
     const bool fits = alike && spec_.sign_shift == 15 && step::Codes::fits(spec_);
@@ -180,6 +184,9 @@ void UpdateStep::begin(const RunContext& context) {
   for (const Changed& one : changed_) {
     if (one.way == Way::whole) one.reader.all(context, floats(context, one.whole));
   }
+  // A weight that no row updates compares with nothing.
+  if (node_.rows && changed_[0].way == Way::whole)
+    std::fill_n(floats(context, compare_), elements_, std::numeric_limits<float>::quiet_NaN());
 }
 
 // Where the loops find a tensor's fp32 values from `first` on.
@@ -190,7 +197,26 @@ float* UpdateStep::values(const RunContext& context, const Changed& one, size_t 
 
 void UpdateStep::run(const RunContext& context, size_t first, size_t n, uint8_t* bytes, Found& found) const {
   Scratch scratch(bytes);
-  if (fused_ && run_fused(context, first, n, scratch, found)) return;
+  const float* read = nullptr;
+  if (!grad_bf16_ && !grad_.is_direct()) {
+    grad_.read(context, first, {scratch.grad, n});
+    read = scratch.grad;
+  }
+  if (!node_.rows) return run_span(context, {first, n, first, read}, scratch, found);
+  const int32_t* rows = context.as<const int32_t>(node_.rows);
+  for (size_t at = 0; at < n;) {
+    const size_t row = (first + at) / width_, column = (first + at) % width_;
+    if (rows[row] < 0) return;  // and none after it
+    const size_t count = std::min(width_ - column, n - at);
+    const size_t begin = static_cast<size_t>(rows[row]) * width_ + column;
+    run_span(context, {begin, count, first + at, read == nullptr ? nullptr : read + at}, scratch, found);
+    at += count;
+  }
+}
+
+void UpdateStep::run_span(const RunContext& context, const Span& span, Scratch& scratch, Found& found) const {
+  if (fused_ && run_fused(context, span, scratch, found)) return;
+  const size_t first = span.first, n = span.n;
   step::DecreaseRun run{};
   run.optimizer = &node_.optimizer;
   run.scalars = &scalars_;
@@ -198,12 +224,9 @@ void UpdateStep::run(const RunContext& context, size_t first, size_t n, uint8_t*
   run.n = n;
   run.decrease = scratch.decrease;
   if (grad_bf16_) {
-    run.grad = {context.as<uint16_t>(node_.grad) + first, true};
-  } else if (grad_.is_direct()) {
-    run.grad.data = context.as<float>(node_.grad) + first;
+    run.grad = {context.as<uint16_t>(node_.grad) + span.grad, true};
   } else {
-    grad_.read(context, first, {scratch.grad, n});
-    run.grad.data = scratch.grad;
+    run.grad.data = span.read != nullptr ? span.read : context.as<float>(node_.grad) + span.grad;
   }
   for (size_t k = 0; k < states_; ++k) {
     const Changed& state = changed_[1 + k];
@@ -227,15 +250,16 @@ void UpdateStep::run(const RunContext& context, size_t first, size_t n, uint8_t*
   write_weight(context, first, n, run.weight, scratch, found);
 }
 
-bool UpdateStep::run_fused(const RunContext& context, size_t first, size_t n, Scratch& scratch,
+bool UpdateStep::run_fused(const RunContext& context, const Span& span, Scratch& scratch,
                            Found& found) const {
+  const size_t first = span.first, n = span.n;
   step::FusedKind kind = fused_kind_;
   kind.weight = &codes_;
   kind.bf16 = &bf16_;
   step::FusedRun run{};
   run.n = n;
-  run.grad = grad_bf16_ ? static_cast<const void*>(context.as<uint16_t>(node_.grad) + first)
-                        : context.as<float>(node_.grad) + first;
+  run.grad = grad_bf16_ ? static_cast<const void*>(context.as<uint16_t>(node_.grad) + span.grad)
+                        : context.as<float>(node_.grad) + span.grad;
   for (size_t k = 0; k < states_; ++k) {
     const TensorId id = node_.states[k];
     run.state[k] = kind.state_bf16 ? static_cast<void*>(context.as<uint16_t>(id) + first)

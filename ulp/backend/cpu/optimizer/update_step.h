@@ -32,7 +32,8 @@ class UpdateStep {
   // Reserves what it keeps from the first piece to the last.
   UpdateStep(const Problem& problem, const Node& node, Workspace& workspace);
 
-  size_t elements() const { return elements_; }
+  // What the pieces go through: the elements of the gradient.
+  size_t elements() const { return grad_.elements(); }
   // Bytes that a thread needs for a piece.
   static size_t scratch_bytes();
 
@@ -42,6 +43,14 @@ class UpdateStep {
   void end(const RunContext& context, Found found) const;
 
  private:
+  // Where a piece's gradient is: a piece of the weight and its gradient begin at the same element,
+  // unless the gradient has only some rows.
+  struct Span {
+    size_t first, n;    // of the weight
+    size_t grad;        // the first of the gradient
+    const float* read;  // its values, if they were decoded
+  };
+
   enum class Way : uint8_t { fp32, codes, buffered, whole };  // how the loops access a tensor
   struct Changed {
     TensorId id;
@@ -58,7 +67,8 @@ class UpdateStep {
   void choose_writing(const Problem& problem);
   void choose_fused();
   size_t compensation() const { return 1 + states_; }
-  bool run_fused(const RunContext& context, size_t first, size_t n, Scratch& scratch, Found& found) const;
+  void run_span(const RunContext& context, const Span& span, Scratch& scratch, Found& found) const;
+  bool run_fused(const RunContext& context, const Span& span, Scratch& scratch, Found& found) const;
   float* values(const RunContext& context, const Changed& one, size_t first, float* buffer) const;
   const float* read_weight(const RunContext& context, size_t first, size_t n, Scratch& scratch) const;
   void write_weight(const RunContext& context, size_t first, size_t n, const float* before, Scratch& scratch,
@@ -70,7 +80,7 @@ class UpdateStep {
 
   const PlanContext* plan_;
   UpdateNode node_;
-  size_t elements_, states_ = 0;
+  size_t elements_, width_, states_ = 0;  // of the weight
   Reader grad_;
   bool grad_bf16_ = false;
   std::vector<Changed> changed_;  // the weight, its states, its compensation

@@ -6,6 +6,7 @@
 #include "ulp/backend/conv_node.h"
 #include "ulp/backend/cuda/access/operands.h"
 #include "ulp/backend/cuda/kernels.h"
+#include "ulp/graph/ops/matmul.h"
 
 namespace ulp::cuda {
 namespace {
@@ -155,17 +156,28 @@ class EmbeddingGradTask : public ArrayTask {
   explicit EmbeddingGradTask(const Problem& problem)
       : ArrayTask(problem),
         places_(elements_of(graph()[node().in[1]].shape)),
-        keys_(book(2 * static_cast<size_t>(places_), sizeof(uint64_t))) {}
+        keys_(book(2 * static_cast<size_t>(places_), sizeof(uint64_t))),
+        by_rows_(node().op == &kEmbeddingGradRows),
+        slots_(book(by_rows_ ? static_cast<size_t>(places_) : 0, sizeof(int32_t))) {}
   void launch_on(const RunContext& context, const Arrays& arrays) override {
-    const Shape& rows = graph()[node().out[0]].shape;
-    generic_embedding_grad(
-        {rows[0], rows[1], places_}, arrays.real(0), static_cast<const int32_t*>(arrays.in[1]),
-        reinterpret_cast<uint64_t*>(context.workspace + keys_), arrays.result(), context.stream);
+    const Shape& out = graph()[node().out[0]].shape;
+    auto* const keys = reinterpret_cast<uint64_t*>(context.workspace + keys_);
+    const auto* const indices = static_cast<const int32_t*>(arrays.in[1]);
+    if (!by_rows_) {
+      return generic_embedding_grad({out[0], out[1], places_}, arrays.real(0), indices, keys, arrays.result(),
+                                    context.stream);
+    }
+    const NamedRows named{out[0], static_cast<int32_t*>(arrays.out[1]),
+                          reinterpret_cast<int32_t*>(context.workspace + slots_)};
+    generic_embedding_grad({node().attrs.integer("table_rows"), out[1], places_}, named, arrays.real(0),
+                           indices, keys, arrays.result(), context.stream);
   }
 
  private:
   int64_t places_;
   size_t keys_;
+  bool by_rows_;
+  size_t slots_;
 };
 
 template <typename Made>
@@ -186,6 +198,7 @@ std::span<const KernelDef> generic_product_kernels() {
       plain<MatmulTask>("matmul"),
       plain<EmbeddingTask>("embedding"),
       plain<EmbeddingGradTask>("embedding_grad"),
+      plain<EmbeddingGradTask>("embedding_grad_rows"),
   };
   return kKernels;
 }

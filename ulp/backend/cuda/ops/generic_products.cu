@@ -202,16 +202,75 @@ __global__ void merge_runs(int64_t count, int64_t run, const uint64_t* from, uin
   }
 }
 
-// The first place of an index adds all places of that index, in order.
-__global__ void add_rows(GenericTable d, const float* dout, const uint64_t* keys, float* out) {
+// Whether the key at `at`, of those in order, is the first of a row of the table.
+__device__ inline bool begins_row(const GenericTable& d, const uint64_t* keys, int64_t at) {
+  const uint64_t row = keys[at] >> 32;
+  return row < static_cast<uint64_t>(d.rows) && (at == 0 || keys[at - 1] >> 32 != row);
+}
+
+// The sum of a block's numbers, in all its threads.
+__device__ inline int32_t block_sum(int32_t mine) {
+  __shared__ int32_t sums[kThreads];
+  sums[threadIdx.x] = mine;
+  __syncthreads();
+  for (uint32_t half = kThreads / 2; half > 0; half /= 2) {
+    if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
+    __syncthreads();
+  }
+  const int32_t sum = sums[0];
+  __syncthreads();
+  return sum;
+}
+
+// A block takes as many places as it has threads: how many of them begin a row.
+__global__ void count_rows(GenericTable d, const uint64_t* keys, int32_t* counts) {
+  const int64_t at = first_item();
+  const int32_t count = block_sum(at < d.places && begins_row(d, keys, at) ? 1 : 0);
+  if (threadIdx.x == 0) counts[blockIdx.x] = count;
+}
+
+// Numbers the rows in order: the slot of a row is that of its first key.
+__global__ void number_rows(GenericTable d, NamedRows named, const uint64_t* keys, const int32_t* counts) {
+  __shared__ int32_t sums[kThreads];
+  int32_t before = 0;
+  for (uint32_t block = threadIdx.x; block < blockIdx.x; block += kThreads) before += counts[block];
+  before = block_sum(before);
+  const int64_t at = first_item();
+  const bool begins = at < d.places && begins_row(d, keys, at);
+  sums[threadIdx.x] = begins ? 1 : 0;
+  __syncthreads();
+  for (uint32_t step = 1; step < kThreads; step *= 2) {
+    const int32_t other = threadIdx.x >= step ? sums[threadIdx.x - step] : 0;
+    __syncthreads();
+    sums[threadIdx.x] += other;
+    __syncthreads();
+  }
+  if (!begins) return;
+  const int32_t slot = before + sums[threadIdx.x] - 1;
+  named.slots[at] = slot;
+  named.numbers[slot] = static_cast<int32_t>(keys[at] >> 32);
+}
+
+__global__ void clear_named(GenericTable d, NamedRows named, float* out) {
+  for (int64_t at = first_item(); at < named.rows * d.width; at += item_step()) {
+    out[at] = 0;
+    if (at < named.rows) named.numbers[at] = -1;
+  }
+}
+
+// The first place of an index adds all places of that index, in order. Without slots a row goes
+// where it is in the table.
+__global__ void add_rows(GenericTable d, const int32_t* slots, const float* dout, const uint64_t* keys,
+                         float* out) {
   for (int64_t at = first_item(); at < d.places * d.width; at += item_step()) {
     const int64_t begin = at / d.width, column = at % d.width;
+    if (!begins_row(d, keys, begin)) continue;
     const auto row = static_cast<uint32_t>(keys[begin] >> 32);
-    if (row >= static_cast<uint64_t>(d.rows) || (begin > 0 && keys[begin - 1] >> 32 == row)) continue;
     double sum = 0;
     for (int64_t i = begin; i < d.places && keys[i] >> 32 == row; ++i)
       sum += static_cast<double>(dout[static_cast<uint32_t>(keys[i]) * d.width + column]);
-    out[row * d.width + column] = settle_nan(static_cast<float>(sum));
+    const int64_t to = slots == nullptr ? row : slots[begin];
+    out[to * d.width + column] = settle_nan(static_cast<float>(sum));
   }
 }
 
@@ -258,9 +317,11 @@ void generic_embedding(const GenericTable& table, const float* rows, const int32
   launch(gather_rows, grid_for(table.places * table.width), stream, table, rows, indices, out);
 }
 
-void generic_embedding_grad(const GenericTable& table, const float* dout, const int32_t* indices,
-                            uint64_t* keys, float* out, Stream stream) {
-  launch(clear_rows, grid_for(table.rows * table.width), stream, table.rows * table.width, out);
+namespace {
+
+// The keys of all places in order, in one half of `keys` or the other.
+const uint64_t* sort_places(const GenericTable& table, const int32_t* indices, uint64_t* keys,
+                            Stream stream) {
   launch(sort_tiles, grid_for(table.places), stream, table, indices, keys);
   const uint64_t* sorted = keys;
   for (int64_t run = kThreads; run < table.places; run *= 2) {
@@ -268,7 +329,29 @@ void generic_embedding_grad(const GenericTable& table, const float* dout, const 
     launch(merge_runs, grid_for(table.places), stream, table.places, run, sorted, to);
     sorted = to;
   }
-  launch(add_rows, grid_for(table.places * table.width), stream, table, dout, sorted, out);
+  return sorted;
+}
+
+}  // namespace
+
+void generic_embedding_grad(const GenericTable& table, const float* dout, const int32_t* indices,
+                            uint64_t* keys, float* out, Stream stream) {
+  launch(clear_rows, grid_for(table.rows * table.width), stream, table.rows * table.width, out);
+  const uint64_t* sorted = sort_places(table, indices, keys, stream);
+  launch(add_rows, grid_for(table.places * table.width), stream, table, static_cast<const int32_t*>(nullptr),
+         dout, sorted, out);
+}
+
+void generic_embedding_grad(const GenericTable& table, const NamedRows& named, const float* dout,
+                            const int32_t* indices, uint64_t* keys, float* out, Stream stream) {
+  launch(clear_named, grid_for(named.rows * table.width), stream, table, named, out);
+  const uint64_t* sorted = sort_places(table, indices, keys, stream);
+  // What is not sorted in the end has room for the counts of blocks.
+  auto* const counts = reinterpret_cast<int32_t*>(sorted == keys ? keys + table.places : keys);
+  const Grid tiles{blocks_for(static_cast<uint64_t>(table.places), kThreads, UINT32_MAX), kThreads};
+  launch(count_rows, tiles, stream, table, sorted, counts);
+  launch(number_rows, tiles, stream, table, named, sorted, counts);
+  launch(add_rows, grid_for(table.places * table.width), stream, table, named.slots, dout, sorted, out);
 }
 
 }  // namespace ulp::cuda

@@ -47,6 +47,15 @@ struct GenericTable {
 };
 void generic_embedding(const GenericTable& table, const float* rows, const int32_t* indices, float* out,
                        Stream stream);
+// The same of the rows that are named, in ascending order: `out` has `named.rows` of them, of which
+// what is left is 0 with the number -1. `slots` has room for a number per place.
+struct NamedRows {
+  int64_t rows;
+  int32_t* numbers;
+  int32_t* slots;
+};
+void generic_embedding_grad(const GenericTable& table, const NamedRows& named, const float* dout,
+                            const int32_t* indices, uint64_t* keys, float* out, Stream stream);
 // O(n log n) for n places. `keys` has room for two numbers per place. Indices outside the table add
 // nothing.
 void generic_embedding_grad(const GenericTable& table, const float* dout, const int32_t* indices,

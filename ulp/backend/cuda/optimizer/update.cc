@@ -21,7 +21,7 @@ namespace {
 Storage fp32() { return Plain{parse_format("fp32")}; }
 
 // A tensor of a step. S2FP8 needs a pass over the whole tensor to write it, so it is updated as
-// fp32 in the workspace.
+// fp32 in the workspace; so is a tensor of which single rows cannot be written if they must be.
 struct Part {
   TensorId id;  // none: the step has no such tensor
   Storage storage = fp32();
@@ -32,7 +32,9 @@ struct Part {
 
 struct Step {
   Step(const Problem& problem, const Node& source, Workspace& workspace)
-      : node(problem.plan, source), elements(problem.tensor(node.grad).elements()) {
+      : node(problem.plan, source),
+        elements(problem.tensor(node.weight).elements()),
+        width(problem.shape(node.weight).back()) {
     // A compensated weight is stored to nearest: its rule has already rounded the sum.
     set(problem, kWeight, node.weight, node.weight_round(), workspace);
     for (size_t k = 0; k < node.states.size(); ++k)
@@ -48,10 +50,11 @@ struct Step {
   }
 
   UpdateNode node;
-  size_t elements;
+  size_t elements;  // of the weight
+  int64_t width;
   std::array<Part, kTensors> parts;
   size_t before = 0;
-  // The tensors that are stored in S2FP8.
+  // The tensors that are updated as a whole.
   std::vector<Operand> reads;
   std::vector<Result> writes;
 
@@ -61,7 +64,7 @@ struct Step {
     Part& part = parts[which];
     part.id = id;
     part.mode = tensor_rounding(problem.plan, problem.tensor(id), storage, {}, mode).mode;
-    part.whole = std::holds_alternative<S2fp8>(storage);
+    part.whole = std::holds_alternative<S2fp8>(storage) || (node.rows && !has_rows(storage, width));
     if (part.whole) {
       part.space = workspace.book(elements);
     } else {
@@ -90,7 +93,7 @@ UpdateKernel kernel_for(const PlanContext& plan, const Step& step) {
   kernel.narrow = plan.options.arithmetic.has_value();
   const UpdateKernel any = kernel;
   const Part &weight = step.parts[kWeight], &gradient = step.parts[kGradient];
-  if (kernel.narrow || step.node.compensation || weight.whole ||
+  if (kernel.narrow || step.node.compensation || weight.whole || step.node.rows ||
       quick(gradient.storage, Round::nearest_even) == Quick::none ||
       !std::holds_alternative<Plain>(gradient.storage)) {
     return any;
@@ -159,6 +162,11 @@ class Batch {
       recipes_.push_back(recipe);
     }
     tensor.elements = step.elements;
+    if (step.node.rows) {
+      tensor.row_count = static_cast<uint32_t>(plan_.graph[step.node.grad].shape[0]);
+      tensor.row_groups = static_cast<uint32_t>(step.width / kGroup);
+      tensor.rows = kSomeRows;
+    }
     for (size_t k = 0; k < kChanged; ++k) {
       const Part& part = step.parts[k];
       if (!part.id) continue;
@@ -187,11 +195,15 @@ class Batch {
         if (part.id) tensor.data[k] = part.whole ? context.workspace + part.space : context.bytes(part.id);
       }
       if (step.parts[kWeight].whole) tensor.before = floats(context, step.before);
+      if (step.node.rows) tensor.rows = context.as<const int32_t>(step.node.rows);
     }
     update(sort_.kernel, batch_, context.stream);
   }
 
  private:
+  // Stands for an address that is not known yet.
+  static inline const int32_t* const kSomeRows = reinterpret_cast<const int32_t*>(kMemoryAlignment);
+
   struct Recipe {
     ParameterUpdate update;
     std::array<Storage, kTensors> storages;
@@ -250,6 +262,8 @@ class UpdateTask : public Task {
 
  private:
   static void decode_whole(const RunContext& context, const Step& step) {
+    if (step.node.rows && step.parts[kWeight].whole)
+      forget_weights(floats(context, step.before), step.elements, context.stream);
     for (const Operand& read : step.reads) {
       decode(read.view(context), context.state, Rows::all(step.elements), DecodedType::fp32,
              space_of(context, step, read.id()), nullptr, context.stream);

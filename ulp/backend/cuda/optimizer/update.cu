@@ -387,7 +387,7 @@ void set_blocks(UpdateBatch& batch) {
   constexpr uint32_t kWarps = kThreads / 32, kBlocks = kProcessors * 16;
   uint64_t chunks = 0;
   for (uint32_t i = 0; i < batch.count; ++i)
-    chunks += (batch.tensors[i].elements + kUpdateChunk - 1) / kUpdateChunk;
+    chunks += (elements_of(batch.tensors[i]) + kUpdateChunk - 1) / kUpdateChunk;
   // Few blocks report rarely; many share the work evenly.
   const uint64_t share = (chunks / kBlocks + kWarps - 1) / kWarps * kWarps;
   batch.chunks = static_cast<uint32_t>(share < kWarps                ? kWarps
@@ -397,7 +397,7 @@ void set_blocks(UpdateBatch& batch) {
   for (uint32_t i = 0; i < batch.count; ++i) {
     const uint64_t span = uint64_t{batch.chunks} * kUpdateChunk;
     batch.first_block[i + 1] =
-        batch.first_block[i] + static_cast<uint32_t>((batch.tensors[i].elements + span - 1) / span);
+        batch.first_block[i] + static_cast<uint32_t>((elements_of(batch.tensors[i]) + span - 1) / span);
   }
 }
 

@@ -39,7 +39,11 @@ struct UpdateRecipe {
 
 struct UpdateTensor {
   uint8_t* data[kTensors] = {};
-  uint64_t elements = 0;
+  uint64_t elements = 0;  // of the weight
+  // If not null: the gradient has `row_count` rows of the weight, and these are their numbers, then
+  // -1. A row has `row_groups` groups of eight elements.
+  const int32_t* rows = nullptr;
+  uint32_t row_count = 0, row_groups = 0;
   // If not null: cancelled updates are not counted here. Instead each old weight is stored here, or
   // NaN if there is no update that could be lost; count_cancelled uses it once the new weights are
   // stored.
@@ -98,6 +102,8 @@ void set_blocks(UpdateBatch& batch);
 void update(const UpdateKernel& kernel, const UpdateBatch& batch, Stream stream);
 void update_any(const UpdateKernel& kernel, const UpdateBatch& batch, Stream stream);
 
+// Says of all weights in `before` that no update of them could be lost.
+void forget_weights(float* before, uint64_t elements, Stream stream);
 // Counts the weights that did not change.
 void count_cancelled(const StoredView& weight, const float* before, const StepState* state,
                      UpdateCounts* counts, Stream stream);

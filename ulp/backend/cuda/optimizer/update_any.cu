@@ -14,6 +14,23 @@ __device__ inline StoredView view_of(const UpdateBatch& batch, const UpdateTenso
   return view;
 }
 
+__device__ inline StoredView gradient_of(const UpdateBatch& batch, const UpdateTensor& tensor,
+                                         const UpdateRecipe& recipe) {
+  StoredView view = batch.formats[recipe.format[kGradient]];
+  view.codes = tensor.data[kGradient];
+  view.elements = elements_of(tensor);
+  view.side = reinterpret_cast<uint32_t*>(side_of(view.codes, view.elements, view.bits));
+  return view;
+}
+
+// The weight's group for one of the gradient; beyond the weight for one that has none.
+__device__ inline uint64_t group_of(const UpdateTensor& tensor, uint64_t of_gradient) {
+  if (tensor.rows == nullptr) return of_gradient;
+  const uint64_t row = of_gradient / tensor.row_groups, none = groups_of(tensor.elements);
+  if (row >= tensor.row_count || tensor.rows[row] < 0) return none;
+  return static_cast<uint64_t>(tensor.rows[row]) * tensor.row_groups + of_gradient % tensor.row_groups;
+}
+
 // Writes a group of `count` elements and leaves the stored values in x. All lanes of a warp must
 // call it: together they have one block of scaled storage.
 __device__ inline void write_any(const StoredView& view, Round mode, uint32_t number, const StepState& state,
@@ -80,12 +97,13 @@ __global__ __launch_bounds__(kThreads, 2) void update_groups(ULP_TABLE(UpdateBat
   RangeCount seen[kChanged];
   UpdateCount counted;
   for (uint64_t chunk = place.first + threadIdx.x / 32; chunk < place.end; chunk += blockDim.x / 32) {
-    const uint64_t group = chunk * (kUpdateChunk / kGroup) + threadIdx.x % 32, begin = group * kGroup;
+    const uint64_t of_gradient = chunk * (kUpdateChunk / kGroup) + threadIdx.x % 32;
+    const uint64_t group = group_of(tensor, of_gradient), begin = group * kGroup;
     const uint64_t left = begin < tensor.elements ? tensor.elements - begin : 0;
     const uint32_t count = left < kGroup ? static_cast<uint32_t>(left) : kGroup;
     float grad[8] = {}, weight[8] = {}, kept[8] = {}, moment[2][8] = {};
     if (count > 0) {
-      load_stored(view_of(batch, tensor, recipe, kGradient), group, grad);
+      load_stored(gradient_of(batch, tensor, recipe), of_gradient, grad);
       load_stored(view_of(batch, tensor, recipe, kWeight), group, weight);
 #pragma unroll
       for (int k = 0; k < Optimizer::kStates; ++k) {
@@ -161,6 +179,12 @@ void launch_any(bool narrow, const UpdateBatch& batch, Stream stream) {
   launch(kernel, {batch.first_block[batch.count], kThreads}, stream, batch);
 }
 
+__global__ void fill_nan(float* out, uint64_t elements) {
+  for (uint64_t i = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; i < elements;
+       i += uint64_t{gridDim.x} * blockDim.x)
+    out[i] = bits_float(kNanBits);
+}
+
 __global__ void count_same(StoredView weight, const float* before, const StepState* state,
                            UpdateCounts* counts) {
   if (state->skip != 0) return;
@@ -176,6 +200,10 @@ __global__ void count_same(StoredView weight, const float* before, const StepSta
 
 void update_any(const UpdateKernel& kernel, const UpdateBatch& batch, Stream stream) {
   Optimizers::visit(kernel.optimizer, [&]<typename Op>() { launch_any<Op>(kernel.narrow, batch, stream); });
+}
+
+void forget_weights(float* before, uint64_t elements, Stream stream) {
+  launch(fill_nan, {blocks_for(elements), kThreads}, stream, before, elements);
 }
 
 void count_cancelled(const StoredView& weight, const float* before, const StepState* state,

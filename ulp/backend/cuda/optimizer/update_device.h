@@ -36,9 +36,14 @@ __device__ inline uint32_t tensor_of_block(const Table& table) {
   return low;
 }
 
+// Elements that a step goes through: those of the gradient.
+ULP_HD inline uint64_t elements_of(const UpdateTensor& tensor) {
+  return tensor.rows == nullptr ? tensor.elements : uint64_t{tensor.row_count} * tensor.row_groups * kGroup;
+}
+
 __device__ inline UpdatePlace place_of(const UpdateBatch& batch) {
   UpdatePlace place{tensor_of_block(batch), 0, 0};
-  const uint64_t chunks = (batch.tensors[place.tensor].elements + kUpdateChunk - 1) / kUpdateChunk;
+  const uint64_t chunks = (elements_of(batch.tensors[place.tensor]) + kUpdateChunk - 1) / kUpdateChunk;
   place.first = uint64_t{blockIdx.x - batch.first_block[place.tensor]} * batch.chunks;
   place.end = place.first + batch.chunks < chunks ? place.first + batch.chunks : chunks;
   return place;
