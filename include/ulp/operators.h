@@ -86,8 +86,10 @@ inline TensorId silu(Builder& b, const std::string& name, TensorId x) {
 }
 // In inference it is its input. p in [0, 1).
 TensorId dropout(Builder& b, const std::string& name, TensorId x, double p);
-// Of two tensors of one shape.
+// By NumPy's rules: shapes are laid together at their last axes, and an axis that one of them lacks,
+// or has with extent 1, is repeated. (n, h, w, c) goes with (c), with (h, 1, c) and with (n, 1, 1, 1).
 TensorId add(Builder& b, const std::string& name, TensorId x, TensorId y);
+// Of two tensors of one shape.
 TensorId multiply(Builder& b, const std::string& name, TensorId x, TensorId y);
 
 // ---- products, pools, moves ----
@@ -95,6 +97,9 @@ TensorId multiply(Builder& b, const std::string& name, TensorId x, TensorId y);
 // (..., m, k) times (..., k, n), the leading axes equal; each may be transposed.
 TensorId matmul(Builder& b, const std::string& name, TensorId x, TensorId y, bool transpose_x = false,
                 bool transpose_y = false);
+// n vectors of an example (b, n, d) -> their dot products (b, n (n - 1) / 2), each pair once: of
+// vectors i and j < i at i (i - 1) / 2 + j.
+TensorId dot_interaction(Builder& b, const std::string& name, TensorId x);
 
 struct PoolOptions {
   int64_t kernel = 2, stride = 0, padding = 0;  // a stride of 0 stands for the kernel
@@ -107,9 +112,10 @@ TensorId reshape(Builder& b, const std::string& name, TensorId x, const Shape& s
 TensorId flatten(Builder& b, const std::string& name, TensorId x);  // (n, ...) -> (n, everything else)
 TensorId transpose(Builder& b, const std::string& name, TensorId x, const std::vector<int>& axes);
 TensorId channel_shuffle(Builder& b, const std::string& name, TensorId x, int64_t groups);
-// Along the last axis; split in equal parts.
-TensorId concat(Builder& b, const std::string& name, const std::vector<TensorId>& in);
-std::vector<TensorId> split(Builder& b, const std::string& name, TensorId x, int64_t parts);
+// Along an axis, from the front or, where it is negative, from the back: -1 is the last. Split in
+// equal parts.
+TensorId concat(Builder& b, const std::string& name, const std::vector<TensorId>& in, int axis = -1);
+std::vector<TensorId> split(Builder& b, const std::string& name, TensorId x, int64_t parts, int axis = -1);
 
 // ---- losses: a term for each example, or for each row of scores ----
 

@@ -279,31 +279,11 @@ Allowed grad_squares(const View& v) {
 // Moves and whatever else adds nothing up, or does so in an order that it states; and all of
 // elementwise_table.h.
 constexpr std::string_view kExact[] = {
-    "input",
-    "indices",
-    "target",
-    "bytes",
-    "from_bytes",
-    "image_batch",
-    "take",
-    "take_target",
-    "dropout",
-    "dropout_grad",
-    "sum",
-    "copy",
-    "seed",
-    "batch_track",
-    "batch_norm",
-    "batch_norm_grad",
-    "concat",
-    "split",
-    "channel_shuffle",
-    "transpose",
-    "embedding",
-    "max_pool",
-    "max_pool_grad",
-    "update",
-    "grad_norm",
+    "input",  "indices",         "target",     "bytes",           "from_bytes",    "image_batch",
+    "take",   "take_target",     "dropout",    "dropout_grad",    "sum",           "copy",
+    "seed",   "batch_track",     "batch_norm", "batch_norm_grad", "broadcast_add", "concat",
+    "split",  "channel_shuffle", "transpose",  "embedding",       "max_pool",      "max_pool_grad",
+    "update", "grad_norm",
 };
 
 }  // namespace
@@ -352,7 +332,8 @@ std::optional<Rule> rule_of(std::string_view op) {
 }
 
 bool is_product(std::string_view op) {
-  return op == "matmul" || op.starts_with("conv2d") || op.starts_with("linear");
+  return op == "matmul" || op.starts_with("dot_interaction") || op.starts_with("conv2d") ||
+         op.starts_with("linear");
 }
 
 }  // namespace ulp::conformance

@@ -57,6 +57,21 @@ void add_elementwise(Cases& cases) {
     add_both(cases, named("batch_norm", shape),
              [=](Sketch& s) { s.train(batch_norm(s.b, "norm", s.operand(shape))); });
   }
+  // Repeated over axes in front, in the middle, at the end; both operands; a single element; parts of
+  // more columns, and more rows, than a kernel takes at a time.
+  for (const auto& [x, y] : {std::pair<Shape, Shape>{{5, 17}, {17}},
+                             {{3, 5, 7, 3}, {5, 1, 3}},
+                             {{2, 9, 11, 17}, {2, 1, 1, 1}},
+                             {{4, 1, 6}, {1, 5, 6}},
+                             {{2, 3, 1, 1}, {5, 70}},
+                             {{7, 4096}, {1}},
+                             {{1000, 3}, {1, 3}},
+                             {{1, 1}, {1}}}) {
+    add_both(cases, named("broadcast_add", x) + " and " + shape_text(y), [x = x, y = y](Sketch& s) {
+      const TensorId left = s.operand(x);
+      s.train(add(s.b, "sum", left, s.operand(y)));
+    });
+  }
   add_both(cases, "batch_norm of running statistics", [](Sketch& s) {
     Builder inference(s.graph, Mode::inference);
     batch_norm(inference, "norm", s.input({2, 5, 4, 17}));
@@ -86,6 +101,28 @@ void add_moves(Cases& cases) {
                      const TensorId x = s.operand({5, 3}), y = s.input({5, 17});
                      s.train(concat(s.b, "concat", {x, y}));
                    }});
+  for (const auto& [axis, extents] : {std::pair<int, std::vector<int64_t>>{0, {1, 4, 2}},
+                                      {1, {3, 1}},
+                                      {2, {5, 16, 2}},
+                                      {-2, std::vector<int64_t>(20, 2)}}) {
+    add_both(cases, "concat along axis " + std::to_string(axis), [axis = axis, extents = extents](Sketch& s) {
+      std::vector<TensorId> parts;
+      for (const int64_t extent : extents) {
+        std::vector<int64_t> shape = {2, 3, 5, 8};
+        shape[static_cast<size_t>(axis < 0 ? axis + 4 : axis)] = extent;
+        parts.push_back(s.operand(Shape(std::span<const int64_t>(shape))));
+      }
+      s.train(concat(s.b, "concat", parts, axis));
+    });
+  }
+  for (const auto& [shape, axis] :
+       {std::pair<Shape, int>{{6, 5}, 0}, {{2, 9, 5, 7}, 1}, {{5, 3, 17}, -2}, {{2, 3, 6, 8}, 2}}) {
+    add_both(cases, named("split", shape) + " along axis " + std::to_string(axis),
+             [shape = shape, axis = axis](Sketch& s) {
+               const auto out = split(s.b, "split", s.operand(shape), 3, axis);
+               s.train(multiply(s.b, "product", out.front(), out.back()));
+             });
+  }
   for (const auto& [shape, parts] : {std::pair<Shape, int64_t>{{1, 2}, 2},
                                      {{2, 3, 5, 34}, 2},
                                      {{2, 3, 3, 51}, 3},
@@ -221,6 +258,14 @@ void add_products(Cases& cases) {
              }});
       }
     }
+  }
+}
+
+// Two vectors, more than a block of them, wider than a block.
+void add_interactions(Cases& cases) {
+  for (const Shape& shape : {Shape{1, 2, 1}, {3, 27, 16}, {2, 3, 130}, {2, 35, 3}, {5, 33, 65}, {40, 5, 7}}) {
+    cases.push_back({named("dot_interaction", shape),
+                     [=](Sketch& s) { s.train(dot_interaction(s.b, "pairs", s.operand(shape))); }});
   }
 }
 
@@ -381,38 +426,11 @@ void Sketch::train_loss(TensorId loss, int micro_batches) {
   differentiate(graph, loss, {.micro_batches = micro_batches, .by_rows = [&](TensorId) { return by_rows; }});
 }
 
-std::span<const Scheme> schemes() {
-  const auto summed = [](const char* format, Round round = Round::nearest_even) {
-    return KernelOptions{.round = round, .overflow = Overflow::infinity, .accumulator = parse_format(format)};
-  };
-  const KernelOptions stochastic{.round = Round::stochastic}, infinities{.overflow = Overflow::infinity};
-  static const std::vector<Scheme> all = {
-      {"fp32", {"fp32"}, {}, true},
-      {"fp(6,9,0)", {"fp(6,9,0)"}, {}, true},
-      {"fp(4,3,4)", {"fp(4,3,4)"}, {}, true},
-      {"fp(4,3,4) stochastic", {"fp(4,3,4)"}, stochastic},
-      {"bf16", {"bf16"}},
-      {"e8m5", {"e8m5"}},
-      {"s2fp8", {"s2fp8"}},
-      {"mixed", {"fp32", "fp(6,9,0)", "fp(4,3,4)", "bf16", "e8m5", "s2fp8"}},
-      {"fp16 with infinities", {"fp16"}, infinities},
-      {"e5m2 with infinities", {"e5m2"}, {.round = Round::stochastic, .overflow = Overflow::infinity}},
-      {"mixed with infinities",
-       {"fp16", "e5m2", "e4m3", "fp(4,3,4)", "fp32", "s2fp8", "scaled(e5m2)", "scaled(e4m3)"},
-       infinities},
-      {"summed in fp16", {"fp16"}, {.accumulator = parse_format("fp16")}, true},
-      {"summed in bf16", {"fp32", "bf16", "s2fp8"}, summed("bf16")},
-      {"summed in e5m2", {"fp32", "e5m2"}, summed("e5m2")},
-      {"summed in fp(6,9,0)", {"fp32", "fp(4,3,4)"}, summed("fp(6,9,0)", Round::stochastic)},
-  };
-  return all;
-}
-
 const std::vector<Case>& cases() {
   static const Cases all = [] {
     Cases made;
-    for (const auto add :
-         {add_elementwise, add_moves, add_products, add_pooling, add_rows, add_sources, add_steps})
+    for (const auto add : {add_elementwise, add_moves, add_products, add_interactions, add_pooling, add_rows,
+                           add_sources, add_steps})
       add(made);
     for (Case& one : made) {
       Sketch sketch;

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "tests/conformance/conformance_bounds.h"
+#include "ulp/graph/ops/arithmetic.h"
 
 namespace ulp::conformance {
 namespace {
@@ -116,6 +117,54 @@ Allowed matmul(const View& v) {
   return {sums.allowed()};
 }
 
+// Both vectors of a pair, by example: use(example's first vector, i, j, place of the pair).
+template <typename Meet>
+void for_pairs(const Shape& x, const Meet& meet) {
+  const int64_t n = x[1], pairs = n * (n - 1) / 2;
+  for (int64_t b = 0; b < x[0]; ++b) {
+    for (int64_t p = 0, i = 1; i < n; ++i) {
+      for (int64_t j = 0; j < i; ++j, ++p) meet((b * n + i) * x[2], (b * n + j) * x[2], b * pairs + p);
+    }
+  }
+}
+
+Allowed dot_interaction(const View& v) {
+  Sums sums(v.out());
+  const float* x = v.real[0].data();
+  for_pairs(v.in(0), [&](int64_t left, int64_t right, int64_t pair) {
+    for (int64_t k = 0; k < v.in(0).back(); ++k)
+      sums.add(pair, static_cast<double>(x[left + k]) * x[right + k]);
+  });
+  return {sums.allowed()};
+}
+
+Allowed dot_interaction_grad(const View& v) {
+  Sums sums(v.out());
+  const float *dout = v.real[0].data(), *x = v.real[1].data();
+  for_pairs(v.in(1), [&](int64_t left, int64_t right, int64_t pair) {
+    for (int64_t k = 0; k < v.in(1).back(); ++k) {
+      sums.add(left + k, static_cast<double>(dout[pair]) * x[right + k]);
+      sums.add(right + k, static_cast<double>(dout[pair]) * x[left + k]);
+    }
+  });
+  return {sums.allowed()};
+}
+
+Allowed broadcast_sum(const View& v) {
+  Sums sums(v.out());
+  const Repetition r = repetition(v.out(), v.in(0));
+  for (size_t i = 0; i < v.real[0].size(); ++i) {
+    int64_t to = 0;
+    for (size_t axis = r.extent.size(), left = i; axis-- > 0;) {
+      const auto extent = static_cast<size_t>(r.extent[axis]);
+      to += static_cast<int64_t>(left % extent) * r.stride[axis];
+      left /= extent;
+    }
+    sums.add(to, v.real[0][i]);
+  }
+  return {sums.allowed()};
+}
+
 Allowed embedding_grad(const View& v) {
   const int64_t width = v.out().back();
   Sums sums(v.out());
@@ -203,6 +252,9 @@ std::span<const Rule> sum_rules() {
       {"linear_grad_input", linear_grad_input},
       {"linear_grad_weight", linear_grad_weight},
       {"matmul", matmul},
+      {"dot_interaction", dot_interaction},
+      {"dot_interaction_grad", dot_interaction_grad},
+      {"broadcast_sum", broadcast_sum},
       {"embedding_grad", embedding_grad},
       {"embedding_grad_rows", embedding_grad_rows},
       {"avg_pool", avg_pool},

@@ -88,7 +88,7 @@ TEST(Conformance, EveryKernelIsReachedInEveryRequiredScheme) {
         const bool points = kernel.name == "pointwise", codes = kernel.name == "conv_igemm" || points;
         const bool wide = kernel.name == "onednn" || kernel.name == "cudnn" || kernel.name == "cublaslt" ||
                           kernel.name == "depthwise" || kernel.name == "skinny_gemm" ||
-                          kernel.name == "conv_simt" || codes;
+                          kernel.name == "conv_simt" || kernel.name == "pairs" || codes;
         if (kernel.name == "reference" || (scheme.compute.accumulator ? wide : kernel.name == "narrow"))
           continue;
         const bool fp32 = scheme.storages == std::vector<std::string_view>{"fp32"};

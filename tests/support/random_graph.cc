@@ -43,6 +43,8 @@ class Grower {
   bool pooled(TensorId x);
   bool multiplied(TensorId x);
   bool viewed(TensorId x);
+  bool repeated(TensorId x);
+  bool interacted(TensorId x);
 
   // How often a move stands here is how often it is drawn. Elementwise ones are what plans fuse.
   static constexpr Move kMoves[] = {
@@ -51,7 +53,7 @@ class Grower {
       &Grower::combined,     &Grower::combined,     &Grower::joined,     &Grower::halved,
       &Grower::shuffled,     &Grower::convolved,    &Grower::convolved,  &Grower::batch_normed,
       &Grower::batch_normed, &Grower::layer_normed, &Grower::pooled,     &Grower::multiplied,
-      &Grower::viewed,
+      &Grower::viewed,       &Grower::repeated,     &Grower::interacted,
   };
 
   bool add(TensorId made) {
@@ -133,25 +135,49 @@ bool Grower::combined(TensorId x) {
   return add(random_.one_in(3) ? multiply(b_, fresh(), x, y) : ulp::add(b_, fresh(), x, y));
 }
 
+// Mostly along the last axis.
 bool Grower::joined(TensorId x) {
-  const Shape& s = b_.shape(x);
+  const Shape s = b_.shape(x);
+  const int axis = random_.one_in(3) ? static_cast<int>(random_.between(1, s.rank() - 1)) : s.rank() - 1;
   const TensorId y = pick_where([&](const Shape& shape) {
     if (shape.rank() != s.rank()) return false;
-    for (int axis = 0; axis + 1 < s.rank(); ++axis) {
-      if (shape[axis] != s[axis]) return false;
+    for (int i = 0; i < s.rank(); ++i) {
+      if (i != axis && shape[i] != s[i]) return false;
     }
     return true;
   });
-  if (s.back() + b_.shape(y).back() > kMostChannels) return false;
-  return add(concat(b_, fresh(), {x, y}));
+  if (s[axis] + b_.shape(y)[axis] > kMostChannels) return false;
+  return add(concat(b_, fresh(), {x, y}, axis));
 }
 
 // The second half is sometimes read by nothing.
 bool Grower::halved(TensorId x) {
-  if (b_.shape(x).back() % 2 != 0) return false;
-  const std::vector<TensorId> halves = split(b_, fresh(), x, 2);
+  const Shape s = b_.shape(x);
+  const int axis = random_.one_in(3) ? static_cast<int>(random_.between(1, s.rank() - 1)) : s.rank() - 1;
+  if (s[axis] % 2 != 0) return false;
+  const std::vector<TensorId> halves = split(b_, fresh(), x, 2, axis);
   add(halves[0]);
   return random_.one_in(4) || add(halves[1]);
+}
+
+// A tensor whose axes have the other's extents or 1, from the last one on.
+bool Grower::repeated(TensorId x) {
+  const Shape s = b_.shape(x);
+  const TensorId y = pick_where([&](const Shape& shape) {
+    if (shape.rank() > s.rank()) return false;
+    for (int i = 1; i <= shape.rank(); ++i) {
+      if (shape[shape.rank() - i] != s[s.rank() - i] && shape[shape.rank() - i] != 1) return false;
+    }
+    return true;
+  });
+  return add(ulp::add(b_, fresh(), x, y));
+}
+
+// Channels of the pixels of an image meet each other.
+bool Grower::interacted(TensorId x) {
+  const Shape s = b_.shape(x);
+  if (s.rank() != 4 || s.h() * s.w() < 2) return false;
+  return add(dot_interaction(b_, fresh(), reshape(b_, fresh(), x, {s.n(), s.h() * s.w(), s.c()})));
 }
 
 bool Grower::shuffled(TensorId x) {

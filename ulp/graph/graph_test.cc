@@ -7,6 +7,7 @@
 #include "ulp/base/error.h"
 #include "ulp/graph/gradients.h"
 #include "ulp/graph/ops.h"
+#include "ulp/graph/products.h"
 
 namespace ulp {
 namespace {
@@ -101,17 +102,56 @@ TEST(Graph, TwoNamesOfOneNumberAreRefused) {
 TEST(Graph, ShapeErrorsNameTheNode) {
   Net net;
   const TensorId image = input(net.b, "image", Shape::image(2, 6, 8, 8));
-  expect_error([&] { add(net.b, "sum", net.x, image); }, "sum (add): 8x4 and 2x8x8x6 differ");
+  expect_error([&] { add(net.b, "sum", net.x, image); },
+               "sum (broadcast_add): 8x4 and 2x8x8x6 do not go together: 4 and 6 differ and neither is 1");
   expect_error([&] { conv2d(net.b, "conv", net.x, {.out = 3}); }, "conv: a convolution reads images");
   expect_error([&] { conv2d(net.b, "conv", image, {.out = 3, .kernel = 9}); }, "conv (conv2d)");
   expect_error([&] { conv2d(net.b, "grouped", image, {.out = 3, .groups = 4}); }, "grouped: 6 channels");
   expect_error([&] { max_pool(net.b, "pool", net.x, {.kernel = 2}); }, "pool (max_pool)");
   expect_error([&] { split(net.b, "halves", image, 4); }, "halves (split)");
+  expect_error([&] { split(net.b, "rows", image, 3, 1); }, "8 places of axis 1 cannot be split in 3 parts");
+  expect_error([&] { split(net.b, "far", image, 2, 4); },
+               "far: 2x8x8x6 has axes 0 to 3, or -1 to -4 from the back, got 4");
+  expect_error([&] { concat(net.b, "near", {image, image}, -5); }, "from the back, got -5");
+  expect_error(
+      [&] {
+        concat(net.b, "ranks", {image, net.x}, 0);
+      },
+      "2x8x8x6 and 8x4 differ in more than axis 0");
+  expect_error([&] { dot_interaction(net.b, "pairs", net.x); }, "(examples, two or more, width), got 8x4");
+  expect_error(
+      [&] {
+        dot_interaction(net.b, "lone", reshape(net.b, "one", net.x, {8, 1, 4}));
+      },
+      "(examples, two or more, width), got 8x1x4");
   expect_error([&] { channel_shuffle(net.b, "mix", image, 4); }, "mix (channel_shuffle)");
   expect_error([&] { concat(net.b, "both", {net.x, image}); }, "both (concat)");
   expect_error([&] { reshape(net.b, "flat", net.x, {31}); }, "flat (reshape)");
   expect_error([&] { matmul(net.b, "product", net.x, net.x); }, "product (matmul)");
   expect_error([&] { nll(net.b, "loss", image, net.labels); }, "loss (nll)");
+}
+
+TEST(Graph, AxesFromTheFrontAndTheBack) {
+  Net net;
+  const TensorId image = input(net.b, "image", Shape::image(2, 6, 8, 4));
+  EXPECT_EQ(net.graph[concat(net.b, "a", {image, image}, 1)].shape, (Shape{2, 16, 4, 6}));
+  EXPECT_EQ(net.graph[concat(net.b, "b", {image, image}, -4)].shape, (Shape{4, 8, 4, 6}));
+  EXPECT_EQ(net.graph[split(net.b, "c", image, 4, -3)[1]].shape, (Shape{2, 2, 4, 6}));
+  // The last axis is said in one way alone: graphs are compared by what their nodes say.
+  EXPECT_FALSE(producer(net.graph, net.graph[concat(net.b, "d", {image, image}, 3)].name).attrs.has("axis"));
+  const std::vector<std::pair<std::pair<Shape, Shape>, Shape>> sums = {{{{3, 4}, {4}}, {3, 4}},
+                                                                       {{{2, 1, 4}, {3, 1}}, {2, 3, 4}},
+                                                                       {{{1}, {2, 3}}, {2, 3}},
+                                                                       {{{1, 1}, {1}}, {1, 1}}};
+  for (size_t i = 0; i < sums.size(); ++i) {
+    const std::string name = "sum" + std::to_string(i);
+    const TensorId sum = add(net.b, name, input(net.b, name + "x", sums[i].first.first),
+                             input(net.b, name + "y", sums[i].first.second));
+    EXPECT_EQ(net.graph[sum].shape, sums[i].second) << name;
+  }
+  const TensorId pairs = dot_interaction(net.b, "pairs", input(net.b, "vectors", {5, 27, 16}));
+  EXPECT_EQ(net.graph[pairs].shape, (Shape{5, 351}));
+  EXPECT_EQ(multiply_adds(net.graph, Phase::forward), uint64_t{5} * 351 * 16);
 }
 
 TEST(Gradients, EveryTensorHasItsOwnByName) {

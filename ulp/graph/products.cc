@@ -24,6 +24,11 @@ uint64_t multiply_adds(const Graph& graph, const Node& node) {
     const int inner = node.attrs.integer("transpose_a") != 0 ? 2 : 1;
     return uint64_t{graph[node.out[0]].elements()} * static_cast<uint64_t>(a[a.rank() - inner]);
   }
+  if (node.op == &kDotInteraction)
+    return uint64_t{graph[node.out[0]].elements()} * static_cast<uint64_t>(in(0).shape.back());
+  // Each pair once for either vector.
+  if (node.op == &kDotInteractionGrad)
+    return 2 * uint64_t{in(0).elements()} * static_cast<uint64_t>(in(1).shape.back());
   return 0;
 }
 

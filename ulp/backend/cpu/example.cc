@@ -5,6 +5,7 @@
 #include "ulp/backend/slices.h"
 #include "ulp/base/error.h"
 #include "ulp/base/parallel.h"
+#include "ulp/graph/ops/move.h"
 
 namespace ulp {
 namespace example {
@@ -207,6 +208,10 @@ size_t Rule::items(const Problem& problem) const {
       return static_cast<size_t>(problem.shape(node.in[0])[0]);
     case Item::row:
       return problem.shape(node.in[0]).rows();
+    case Item::joined:
+      return joined_rows(node, problem.shape(node.in[0])).count;
+    case Item::result:
+      return problem.shape(node.out[0]).rows();
     case Item::index:
       return problem.shape(node.in[1]).elements();
   }
@@ -228,8 +233,8 @@ std::unique_ptr<Task> make_task(const Problem& problem, Function function, const
 std::span<const KernelDef> example_kernels() {
   static const std::vector<KernelDef> kernels = [] {
     std::vector<KernelDef> all;
-    for (const auto family :
-         {example::pool_kernels, example::loss_kernels, example::norm_kernels, example::move_kernels}) {
+    for (const auto family : {example::pool_kernels, example::loss_kernels, example::norm_kernels,
+                              example::move_kernels, example::product_kernels}) {
       const auto some = family();
       all.insert(all.end(), some.begin(), some.end());
     }

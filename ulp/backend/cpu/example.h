@@ -32,9 +32,11 @@ struct Call : NodeCall {
 using Function = void (*)(const Call& call);
 
 enum class Item : uint8_t {
-  image,  // the first axis counts examples
-  row,    // all but the last axis of the first input do
-  index,  // elements of the second input do
+  image,   // the first axis counts examples
+  row,     // all but the last axis of the first input do
+  joined,  // rows of concat and split do (ulp/graph/ops/move.h)
+  result,  // all but the last axis of the output do
+  index,   // elements of the second input do
 };
 
 // What an example is, and which inputs all examples share (bit i: input i).
@@ -60,6 +62,7 @@ std::span<const KernelDef> pool_kernels();
 std::span<const KernelDef> loss_kernels();
 std::span<const KernelDef> norm_kernels();
 std::span<const KernelDef> move_kernels();
+std::span<const KernelDef> product_kernels();
 
 }  // namespace example
 }  // namespace ulp

@@ -7,12 +7,18 @@
 #include "ulp/backend/cpu/move.h"
 #include "ulp/base/error.h"
 #include "ulp/base/parallel.h"
+#include "ulp/graph/ops/move.h"
 #include "ulp/tensor/memory.h"
 
 namespace ulp::example {
 namespace {
 
 size_t channels_of(const Shape& shape) { return static_cast<size_t>(shape.back()); }
+
+// Elements of a row of concat and split.
+size_t row_of(const Node& node, const Shape& shape) {
+  return static_cast<size_t>(joined_rows(node, shape).width);
+}
 
 // Bytes of a code that may be copied from one tensor to the other; 0 if values must be decoded.
 size_t movable_bytes(const Problem& problem, TensorId from, TensorId to) {
@@ -30,9 +36,10 @@ class JoinTask : public Task {
            bool joins)
       : whole_(whole),
         joins_(joins),
-        rows_(problem.shape(whole).rows()),
-        stride_(channels_of(problem.shape(whole)) * code_bytes) {
-    for (const TensorId id : pieces) pieces_.push_back({id, channels_of(problem.shape(id)) * code_bytes});
+        rows_(joined_rows(problem.root(), problem.shape(whole)).count),
+        stride_(row_of(problem.root(), problem.shape(whole)) * code_bytes) {
+    for (const TensorId id : pieces)
+      pieces_.push_back({id, row_of(problem.root(), problem.shape(id)) * code_bytes});
   }
 
   void run(const RunContext& context) override {
@@ -69,20 +76,20 @@ class JoinTask : public Task {
 };
 
 void concat(const Call& call) {
-  const size_t width = channels_of(call.out_shape()) * sizeof(float);
+  const size_t width = row_of(call.node, call.out_shape()) * sizeof(float);
   uint8_t* out = call.out_bytes(0);
   for (size_t k = 0; k < call.inputs.size(); ++k) {
-    const size_t part = channels_of(call.in_shape(k)) * sizeof(float);
+    const size_t part = row_of(call.node, call.in_shape(k)) * sizeof(float);
     move::copy_rows(call.bytes(k), part, out, width, part, call.count);
     out += part;
   }
 }
 
 void split(const Call& call) {
-  const size_t width = channels_of(call.in_shape(0)) * sizeof(float);
+  const size_t width = row_of(call.node, call.in_shape(0)) * sizeof(float);
   const uint8_t* in = call.bytes(0);
   for (size_t k = 0; k < call.outputs.size(); ++k) {
-    const size_t part = channels_of(call.out_shape(k)) * sizeof(float);
+    const size_t part = row_of(call.node, call.out_shape(k)) * sizeof(float);
     move::copy_rows(in, width, call.out_bytes(k), part, part, call.count);
     in += part;
   }
@@ -92,7 +99,7 @@ std::unique_ptr<Task> make_concat(const Problem& problem) {
   const Node& node = problem.root();
   size_t bytes = movable_bytes(problem, node.in[0], node.out[0]);
   for (const TensorId in : node.in) bytes = std::min(bytes, movable_bytes(problem, in, node.out[0]));
-  if (bytes == 0) return make_task(problem, concat, {Item::row});
+  if (bytes == 0) return make_task(problem, concat, {Item::joined});
   return std::make_unique<JoinTask>(problem, bytes, node.out[0], node.in, true);
 }
 
@@ -100,7 +107,7 @@ std::unique_ptr<Task> make_split(const Problem& problem) {
   const Node& node = problem.root();
   size_t bytes = movable_bytes(problem, node.in[0], node.out[0]);
   for (const TensorId out : node.out) bytes = std::min(bytes, movable_bytes(problem, node.in[0], out));
-  if (bytes == 0) return make_task(problem, split, {Item::row});
+  if (bytes == 0) return make_task(problem, split, {Item::joined});
   return std::make_unique<JoinTask>(problem, bytes, node.in[0], node.out, false);
 }
 

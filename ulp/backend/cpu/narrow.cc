@@ -134,6 +134,43 @@ void grad_input(const example::Call& call) {
   }
 }
 
+// Sums of the dot products of vector i with those before it lie side by side.
+void dot_interaction(const example::Call& call) {
+  const SumRule rule = rule_of(call.plan);
+  const auto n = static_cast<size_t>(call.in_shape(0)[1]), width = static_cast<size_t>(call.in_shape(0)[2]);
+  const size_t pairs = n * (n - 1) / 2;
+  std::fill_n(call.out(), call.count * pairs, 0.0f);
+  for (size_t b = 0; b < call.count; ++b) {
+    const float* x = call.in(0) + b * n * width;
+    float* out = call.out() + b * pairs;
+    for (size_t i = 1; i < n; ++i) {
+      float* sums = out + i * (i - 1) / 2;
+      for_blocks(
+          {x, 1, width}, width, i,
+          [&](size_t column, size_t columns, size_t term, size_t terms, const float* block, size_t stride) {
+            add_terms(rule, {sums + column, 1, columns, terms, 0, x + i * width + term, 0, 1, block, stride});
+          });
+    }
+  }
+}
+
+// The gradients of a vector's products with those before it lie side by side, the later ones apart.
+void dot_interaction_grad(const example::Call& call) {
+  const SumRule rule = rule_of(call.plan);
+  const auto n = static_cast<size_t>(call.in_shape(1)[1]), width = static_cast<size_t>(call.in_shape(1)[2]);
+  const size_t pairs = n * (n - 1) / 2;
+  std::fill_n(call.out(), call.count * n * width, 0.0f);
+  for (size_t b = 0; b < call.count; ++b) {
+    const float *dout = call.in(0) + b * pairs, *x = call.in(1) + b * n * width;
+    for (size_t i = 0; i < n; ++i) {
+      float* sums = call.out() + (b * n + i) * width;
+      if (i > 0) add_terms(rule, {sums, 1, width, i, 0, dout + i * (i - 1) / 2, 0, 1, x, width});
+      for (size_t j = i + 1; j < n; ++j)
+        add_terms(rule, {sums, 1, width, 1, 0, dout + j * (j - 1) / 2 + i, 0, 1, x + j * width, width});
+    }
+  }
+}
+
 // ---- over all images or rows ----
 
 // Adds the terms of some images or rows to all sums, on all threads.
@@ -255,11 +292,11 @@ std::string why_not(const Problem& problem) {
   return takes_one_node(problem);
 }
 
-template <example::Function function, example::Item item>
+// Unless said, all examples share the weight and the bias.
+template <example::Function function, example::Item item, uint32_t shared = 0b110>
 constexpr KernelDef by_example(std::string_view op) {
   return {op, "narrow", why_not, [](const Problem& problem) {
-            // All examples share the weight and the bias.
-            return example::make_task(problem, function, {item, 0b110});
+            return example::make_task(problem, function, {item, shared});
           }};
 }
 
@@ -283,6 +320,8 @@ std::span<const KernelDef> narrow_kernels() {
       by_example<forward, example::Item::image>("conv2d"),
       by_example<grad_input, example::Item::image>("conv2d_grad_input"),
       by_sum<grad_weight, images>("conv2d_grad_weight"),
+      by_example<dot_interaction, example::Item::image, 0>("dot_interaction"),
+      by_example<dot_interaction_grad, example::Item::image, 0>("dot_interaction_grad"),
       by_example<forward, example::Item::row>("linear"),
       by_example<grad_input, example::Item::row>("linear_grad_input"),
       by_sum<grad_weight, rows>("linear_grad_weight"),

@@ -12,6 +12,7 @@ namespace ulp::cuda {
 std::span<const KernelDef> source_kernels();             // data that is fed
 std::span<const KernelDef> fused_elementwise_kernels();  // fused elementwise, reductions
 std::span<const KernelDef> move_kernels();               // concat, split, shuffle, transpose
+std::span<const KernelDef> broadcast_kernels();          // sums in which an operand is repeated
 std::span<const KernelDef> pool_kernels();               // pooling
 std::span<const KernelDef> loss_kernels();               // softmax, losses, counting
 std::span<const KernelDef> norm_kernels();               // running statistics, layer norm

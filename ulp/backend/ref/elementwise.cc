@@ -1,10 +1,12 @@
-// Activations, dropout, sums, products and copies: loops over ulp/backend/elementwise.h.
+// Activations, dropout, sums, products and copies: loops over ulp/backend/elementwise.h; and sums in
+// which an operand is repeated.
 #include "ulp/backend/elementwise.h"
 
 #include <algorithm>
 #include <vector>
 
 #include "ulp/backend/ref/reference_task.h"
+#include "ulp/graph/ops/arithmetic.h"
 
 namespace ulp::ref {
 namespace {
@@ -67,6 +69,40 @@ void seed(const Call& call) {
   for (size_t i = 0; i < call.elements(); ++i) out[i] = value;
 }
 
+// Calls use(place in the larger tensor, place in the smaller) for all places of the larger, in order.
+template <typename Use>
+void for_repetitions(const Repetition& r, const Use& use) {
+  int64_t larger = 0;
+  for (int64_t i = 0; i < r.extent[0]; ++i) {
+    for (int64_t j = 0; j < r.extent[1]; ++j) {
+      for (int64_t k = 0; k < r.extent[2]; ++k) {
+        for (int64_t l = 0; l < r.extent[3]; ++l)
+          use(larger++, i * r.stride[0] + j * r.stride[1] + k * r.stride[2] + l * r.stride[3]);
+      }
+    }
+  }
+}
+
+void broadcast_add(const Call& call) {
+  float* out = call.out();
+  for_repetitions(repetition(call.in_shape(0), call.out_shape()),
+                  [&](int64_t at, int64_t from) { out[at] = call.in(0)[from]; });
+  for_repetitions(repetition(call.in_shape(1), call.out_shape()), [&](int64_t at, int64_t from) {
+    out[at] = elementwise::Add::forward(out[at], call.in(1)[from]);
+  });
+}
+
+void broadcast_sum(const Call& call) {
+  const Repetition all = repetition(call.out_shape(), call.in_shape(0));
+  for (size_t i = 0; i < call.elements(); ++i) {
+    double sum = 0;
+    for_repetitions(all, [&](int64_t at, int64_t to) {
+      if (to == static_cast<int64_t>(i)) sum += call.in(0)[at];
+    });
+    call.out()[i] = rounded(sum);
+  }
+}
+
 }  // namespace
 
 std::span<const KernelDef> elementwise_kernels() {
@@ -83,6 +119,8 @@ std::span<const KernelDef> elementwise_kernels() {
     made.push_back(reference_elementwise<sum>("sum"));
     made.push_back(reference_elementwise<copy>("copy"));
     made.push_back(reference_elementwise<seed>("seed"));
+    made.push_back(reference_kernel<broadcast_add>("broadcast_add"));
+    made.push_back(reference_kernel<broadcast_sum>("broadcast_sum"));
     return made;
   }();
   return kernels;

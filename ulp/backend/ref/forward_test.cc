@@ -89,6 +89,29 @@ TEST(Elementwise, DropoutKeepsTheShareItShould) {
 }
 
 // A kernel with a single one moves the image.
+TEST(DotInteraction, PairsBelowTheDiagonalRowByRow) {
+  Trial t;
+  // Vectors (1, 2), (3, 0), (0, 5), (1, 1), and their negatives doubled.
+  const TensorId x = t.input("x", {2, 4, 2}, {1, 2, 3, 0, 0, 5, 1, 1, -2, -4, -6, 0, 0, -10, -2, -2});
+  EXPECT_EQ(t.run(dot_interaction(t.b, "pairs", x)), (Values{3, 10, 0, 3, 3, 5, 12, 40, 0, 12, 12, 20}));
+}
+
+TEST(Elementwise, SumsRepeatWhatIsLacking) {
+  Trial t;
+  const TensorId x = t.input("x", {2, 1, 2}, {1, 2, 3, 4}), y = t.input("y", {3, 1}, {10, 20, 30});
+  EXPECT_EQ(t.run(add(t.b, "sum", x, y)), (Values{11, 12, 21, 22, 31, 32, 13, 14, 23, 24, 33, 34}));
+}
+
+TEST(Move, ConcatAndSplitAlongAnyAxis) {
+  Trial t;
+  const TensorId x = t.input("x", {2, 1, 2}, {1, 2, 3, 4});
+  const TensorId y = t.input("y", {2, 2, 2}, {5, 6, 7, 8, 9, 10, 11, 12});
+  const TensorId joined = concat(t.b, "joined", {x, y}, 1);
+  EXPECT_EQ(t.run(joined), (Values{1, 2, 5, 6, 7, 8, 3, 4, 9, 10, 11, 12}));
+  EXPECT_EQ(t.run(split(t.b, "rows", joined, 2, 0)[1]), (Values{3, 4, 9, 10, 11, 12}));
+  EXPECT_EQ(t.run(split(t.b, "thirds", joined, 3, -2)[2]), (Values{7, 8, 11, 12}));
+}
+
 TEST(Conv, DeltaKernelsMoveTheImage) {
   Trial t;
   // Image 2x3 of two channels; output 0 is the pixel to the right of channel 0, output 1 the one

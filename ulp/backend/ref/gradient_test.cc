@@ -51,29 +51,46 @@ std::vector<Case> activation_cases() {
 INSTANTIATE_TEST_SUITE_P(Activation, Gradient, testing::ValuesIn(activation_cases()), case_name);
 
 std::vector<Case> elementwise_cases() {
-  return {unary("relu_image", relu, {2, 3, 1, 2}),
-          unary("one_element", sigmoid, {1}),
-          Case{"dropout",
-               [](Trial& t) {
-                 return t.distance(dropout(t.b, "op", t.operand("x", {4, 9}), 0.4));
-               }},
-          Case{"dropout_other_step",
-               [](Trial& t) {
-                 t.state.step = 3;
-                 t.state.micro_batch = 1;
-                 return t.distance(dropout(t.b, "op", t.operand("x", {4, 9}), 0.4));
-               }},
-          Case{"add",
-               [](Trial& t) {
-                 return t.distance(add(t.b, "op", t.operand("x", {2, 3}), t.operand("y", {2, 3})));
-               }},
-          Case{"multiply",
-               [](Trial& t) {
-                 return t.distance(multiply(t.b, "op", t.operand("x", {2, 3}), t.operand("y", {2, 3})));
-               }},
-          Case{"multiply_by_data", [](Trial& t) {
-                 return t.distance(multiply(t.b, "op", t.input("x", {2, 3}), t.operand("y", {2, 3})));
-               }}};
+  return {
+      unary("relu_image", relu, {2, 3, 1, 2}),
+      unary("one_element", sigmoid, {1}),
+      Case{"dropout",
+           [](Trial& t) {
+             return t.distance(dropout(t.b, "op", t.operand("x", {4, 9}), 0.4));
+           }},
+      Case{"dropout_other_step",
+           [](Trial& t) {
+             t.state.step = 3;
+             t.state.micro_batch = 1;
+             return t.distance(dropout(t.b, "op", t.operand("x", {4, 9}), 0.4));
+           }},
+      Case{"add",
+           [](Trial& t) {
+             return t.distance(add(t.b, "op", t.operand("x", {2, 3}), t.operand("y", {2, 3})));
+           }},
+      Case{"add_of_a_row",
+           [](Trial& t) {
+             return t.distance(add(t.b, "op", t.operand("x", {4, 3}), t.operand("y", {3})));
+           }},
+      Case{"add_repeats_both",
+           [](Trial& t) {
+             return t.distance(add(t.b, "op", t.operand("x", {2, 1, 3}), t.operand("y", {4, 1})));
+           }},
+      Case{"add_repeats_in_the_middle",
+           [](Trial& t) {
+             return t.distance(add(t.b, "op", t.operand("x", {3, 1, 2, 2}), t.operand("y", {3, 2, 2, 1})));
+           }},
+      Case{"add_of_a_number_to_data",
+           [](Trial& t) {
+             return t.distance(add(t.b, "op", t.operand("x", {1}), t.input("y", {2, 3})));
+           }},
+      Case{"multiply",
+           [](Trial& t) {
+             return t.distance(multiply(t.b, "op", t.operand("x", {2, 3}), t.operand("y", {2, 3})));
+           }},
+      Case{"multiply_by_data", [](Trial& t) {
+             return t.distance(multiply(t.b, "op", t.input("x", {2, 3}), t.operand("y", {2, 3})));
+           }}};
 }
 
 INSTANTIATE_TEST_SUITE_P(Elementwise, Gradient, testing::ValuesIn(elementwise_cases()), case_name);
@@ -256,52 +273,66 @@ Case layer(const std::string& name, const Shape& x, int64_t out, bool bias) {
 }
 
 std::vector<Case> matmul_cases() {
-  return {product("nn", {2, 3}, {3, 4}, false, false),
-          product("nt", {2, 3}, {4, 3}, false, true),
-          product("tn", {3, 2}, {3, 4}, true, false),
-          product("tt", {3, 2}, {4, 3}, true, true),
-          product("batch_nn", {2, 2, 3}, {2, 3, 4}, false, false),
-          product("batch_nt", {2, 2, 3}, {2, 4, 3}, false, true),
-          product("batch_tn", {2, 3, 2}, {2, 3, 4}, true, false),
-          product("batch_tt", {2, 3, 2}, {2, 4, 3}, true, true),
-          product("heads_nt", {2, 3, 2, 3}, {2, 3, 4, 3}, false, true),
-          product("ones", {1, 1}, {1, 1}, false, false),
-          product("outer", {3, 1}, {1, 4}, false, false),
-          Case{"matmul_with_itself",
-               [](Trial& t) {
-                 const TensorId x = t.operand("x", {3, 4});
-                 return t.distance(matmul(t.b, "op", x, x, false, true));
-               }},
-          Case{"matmul_of_data",
-               [](Trial& t) {
-                 return t.distance(matmul(t.b, "op", t.input("x", {3, 4}), t.operand("y", {4, 2})));
-               }},
-          layer("bias", {3, 4}, 2, true),
-          layer("sequence", {2, 3, 4}, 3, true),
-          layer("bare", {3, 4}, 5, false),
-          layer("one_example", {1, 4}, 3, true),
-          layer("one_to_one", {3, 1}, 1, true),
-          Case{"embedding_repeated",
-               [](Trial& t) {
-                 return t.distance(embedding(t.b, "op", t.indices("i", {5}, {2, 0, 2, 2, 3}), 6, 3));
-               }},
-          Case{"embedding_sequence",
-               [](Trial& t) {
-                 return t.distance(embedding(t.b, "op", t.indices("i", {2, 3}, {1, 1, 0, 3, 1, 2}), 4, 2));
-               }},
-          Case{"embedding_by_rows",
-               [](Trial& t) {
-                 t.by_rows = true;
-                 return t.distance(embedding(t.b, "op", t.indices("i", {2, 3}, {5, 1, 0, 5, 1, 5}), 9, 8));
-               }},
-          Case{"embedding_all_rows",
-               [](Trial& t) {
-                 t.by_rows = true;
-                 return t.distance(embedding(t.b, "op", t.indices("i", {5}, {2, 0, 1, 1, 2}), 3, 16));
-               }},
-          Case{"embedding_wide", [](Trial& t) {
-                 return t.distance(embedding(t.b, "op", t.indices("i", {3}, {1, 0, 1}), 2, 67));
-               }}};
+  return {
+      product("nn", {2, 3}, {3, 4}, false, false),
+      product("nt", {2, 3}, {4, 3}, false, true),
+      product("tn", {3, 2}, {3, 4}, true, false),
+      product("tt", {3, 2}, {4, 3}, true, true),
+      product("batch_nn", {2, 2, 3}, {2, 3, 4}, false, false),
+      product("batch_nt", {2, 2, 3}, {2, 4, 3}, false, true),
+      product("batch_tn", {2, 3, 2}, {2, 3, 4}, true, false),
+      product("batch_tt", {2, 3, 2}, {2, 4, 3}, true, true),
+      product("heads_nt", {2, 3, 2, 3}, {2, 3, 4, 3}, false, true),
+      product("ones", {1, 1}, {1, 1}, false, false),
+      product("outer", {3, 1}, {1, 4}, false, false),
+      Case{"dot_interaction",
+           [](Trial& t) {
+             return t.distance(dot_interaction(t.b, "op", t.operand("x", {2, 4, 3})));
+           }},
+      Case{"dot_interaction_of_two",
+           [](Trial& t) {
+             return t.distance(dot_interaction(t.b, "op", t.operand("x", {3, 2, 1})));
+           }},
+      Case{"dot_interaction_of_joined_vectors",
+           [](Trial& t) {
+             const TensorId joined = concat(t.b, "joined", {t.operand("x", {2, 3}), t.operand("y", {2, 6})});
+             return t.distance(dot_interaction(t.b, "op", reshape(t.b, "vectors", joined, {2, 3, 3})));
+           }},
+      Case{"matmul_with_itself",
+           [](Trial& t) {
+             const TensorId x = t.operand("x", {3, 4});
+             return t.distance(matmul(t.b, "op", x, x, false, true));
+           }},
+      Case{"matmul_of_data",
+           [](Trial& t) {
+             return t.distance(matmul(t.b, "op", t.input("x", {3, 4}), t.operand("y", {4, 2})));
+           }},
+      layer("bias", {3, 4}, 2, true),
+      layer("sequence", {2, 3, 4}, 3, true),
+      layer("bare", {3, 4}, 5, false),
+      layer("one_example", {1, 4}, 3, true),
+      layer("one_to_one", {3, 1}, 1, true),
+      Case{"embedding_repeated",
+           [](Trial& t) {
+             return t.distance(embedding(t.b, "op", t.indices("i", {5}, {2, 0, 2, 2, 3}), 6, 3));
+           }},
+      Case{"embedding_sequence",
+           [](Trial& t) {
+             return t.distance(embedding(t.b, "op", t.indices("i", {2, 3}, {1, 1, 0, 3, 1, 2}), 4, 2));
+           }},
+      Case{"embedding_by_rows",
+           [](Trial& t) {
+             t.by_rows = true;
+             return t.distance(embedding(t.b, "op", t.indices("i", {2, 3}, {5, 1, 0, 5, 1, 5}), 9, 8));
+           }},
+      Case{"embedding_all_rows",
+           [](Trial& t) {
+             t.by_rows = true;
+             return t.distance(embedding(t.b, "op", t.indices("i", {5}, {2, 0, 1, 1, 2}), 3, 16));
+           }},
+      Case{"embedding_wide", [](Trial& t) {
+             return t.distance(embedding(t.b, "op", t.indices("i", {3}, {1, 0, 1}), 2, 67));
+           }}};
 }
 
 INSTANTIATE_TEST_SUITE_P(Matmul, Gradient, testing::ValuesIn(matmul_cases()), case_name);
@@ -459,6 +490,25 @@ std::vector<Case> move_cases() {
       Case{"split_with_an_unused_part",
            [](Trial& t) {
              return t.distance(split(t.b, "op", t.operand("x", {2, 2, 1, 6}), 3)[1]);
+           }},
+      Case{"concat_along_the_first_axis",
+           [](Trial& t) {
+             return t.distance(concat(t.b, "op", {t.operand("x", {3, 2}), t.operand("y", {1, 2})}, 0));
+           }},
+      Case{"concat_in_the_middle",
+           [](Trial& t) {
+             return t.distance(
+                 concat(t.b, "op",
+                        {t.operand("x", {2, 1, 3}), t.input("y", {2, 2, 3}), t.operand("z", {2, 2, 3})}, -2));
+           }},
+      Case{"split_in_the_middle",
+           [](Trial& t) {
+             const auto parts = split(t.b, "op", t.operand("x", {2, 4, 3}), 2, 1);
+             return t.distance(multiply(t.b, "product", parts[0], parts[1]));
+           }},
+      Case{"split_along_the_first_axis",
+           [](Trial& t) {
+             return t.distance(split(t.b, "op", t.operand("x", {6, 2}), 3, 0)[1]);
            }},
       Case{"split_in_one", [](Trial& t) {
              return t.distance(split(t.b, "op", t.operand("x", {2, 3}), 1)[0]);

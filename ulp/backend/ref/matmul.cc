@@ -1,4 +1,4 @@
-// Matrix products, linear layers, embeddings.
+// Matrix products, linear layers, dot products of vectors, embeddings.
 #include <algorithm>
 #include <array>
 #include <set>
@@ -66,6 +66,44 @@ void matmul(const Call& call) {
   for (int64_t i = 0; i < count; ++i) {
     multiply<Sum>(call, m, n, k, {call.in(0) + i * m * k, a.back(), ta},
                   {call.in(1) + i * k * n, b.back(), tb}, nullptr, call.out() + i * m * n);
+  }
+}
+
+// Where the pair of two vectors stands among those of an example.
+int64_t pair_at(int64_t i, int64_t j) { return i > j ? i * (i - 1) / 2 + j : j * (j - 1) / 2 + i; }
+
+template <typename Sum>
+void dot_interaction(const Call& call) {
+  const Shape& x = call.in_shape(0);
+  const int64_t n = x[1], width = x[2], pairs = call.out_shape().back();
+  for (int64_t b = 0; b < x[0]; ++b) {
+    const float* vectors = call.in(0) + b * n * width;
+    for (int64_t i = 1; i < n; ++i) {
+      for (int64_t j = 0; j < i; ++j) {
+        Sum sum(call);
+        for (int64_t k = 0; k < width; ++k) sum.add(vectors[i * width + k], vectors[j * width + k]);
+        call.out()[b * pairs + pair_at(i, j)] = sum.result();
+      }
+    }
+  }
+}
+
+// Over the other vectors, in their order.
+template <typename Sum>
+void dot_interaction_grad(const Call& call) {
+  const Shape& x = call.in_shape(1);
+  const int64_t n = x[1], width = x[2], pairs = call.in_shape(0).back();
+  for (int64_t b = 0; b < x[0]; ++b) {
+    const float *dout = call.in(0) + b * pairs, *vectors = call.in(1) + b * n * width;
+    for (int64_t i = 0; i < n; ++i) {
+      for (int64_t k = 0; k < width; ++k) {
+        Sum sum(call);
+        for (int64_t j = 0; j < n; ++j) {
+          if (j != i) sum.add(dout[pair_at(i, j)], vectors[j * width + k]);
+        }
+        call.out()[(b * n + i) * width + k] = sum.result();
+      }
+    }
   }
 }
 
@@ -143,6 +181,10 @@ std::span<const KernelDef> matmul_kernels() {
       reference_kernel<by_accumulator<linear_grad_weight<WideSum>, linear_grad_weight<NarrowSum>>>(
           "linear_grad_weight"),
       reference_kernel<by_accumulator<matmul<WideSum>, matmul<NarrowSum>>>("matmul"),
+      reference_kernel<by_accumulator<dot_interaction<WideSum>, dot_interaction<NarrowSum>>>(
+          "dot_interaction"),
+      reference_kernel<by_accumulator<dot_interaction_grad<WideSum>, dot_interaction_grad<NarrowSum>>>(
+          "dot_interaction_grad"),
       reference_kernel<embedding>("embedding"),
       reference_kernel<embedding_grad>("embedding_grad"),
       reference_kernel<embedding_grad_rows>("embedding_grad_rows"),

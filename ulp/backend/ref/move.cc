@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "ulp/backend/ref/reference_task.h"
+#include "ulp/graph/ops/move.h"
 #include "ulp/tensor/memory.h"
 
 namespace ulp::ref {
@@ -142,23 +143,25 @@ std::unique_ptr<Task> make_move(const Problem& problem) {
 }
 
 void concat(const Call& call) {
-  const auto rows = static_cast<int64_t>(call.out_shape().rows()), width = call.out_shape().back();
+  const JoinedRows whole = joined_rows(call.node, call.out_shape());
+  const auto rows = static_cast<int64_t>(whole.count);
   int64_t begin = 0;
   for (size_t k = 0; k < call.inputs.size(); ++k) {
-    const int64_t part = call.in_shape(k).back();
+    const int64_t part = joined_rows(call.node, call.in_shape(k)).width;
     for (int64_t r = 0; r < rows; ++r)
-      std::copy_n(call.in(k) + r * part, part, call.out() + r * width + begin);
+      std::copy_n(call.in(k) + r * part, part, call.out() + r * whole.width + begin);
     begin += part;
   }
 }
 
 void split(const Call& call) {
-  const auto rows = static_cast<int64_t>(call.in_shape(0).rows()), width = call.in_shape(0).back();
+  const JoinedRows whole = joined_rows(call.node, call.in_shape(0));
+  const auto rows = static_cast<int64_t>(whole.count);
   int64_t begin = 0;
   for (size_t k = 0; k < call.outputs.size(); ++k) {
-    const int64_t part = call.out_shape(k).back();
+    const int64_t part = joined_rows(call.node, call.out_shape(k)).width;
     for (int64_t r = 0; r < rows; ++r)
-      std::copy_n(call.in(0) + r * width + begin, part, call.out(k) + r * part);
+      std::copy_n(call.in(0) + r * whole.width + begin, part, call.out(k) + r * part);
     begin += part;
   }
 }

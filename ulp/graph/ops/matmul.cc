@@ -74,6 +74,19 @@ void matmul_backward(Gradients& gradients, const Node& node) {
   }
 }
 
+std::vector<Output> interaction_shape(const Attrs&, std::span<const Shape> in) {
+  if (in[0].rank() != 3 || in[0][1] < 2) {
+    fail("shape", "vectors to be multiplied with each other are (examples, two or more, width), got {}",
+         shape_text(in[0]));
+  }
+  return {{"out", {in[0][0], in[0][1] * (in[0][1] - 1) / 2}}};
+}
+
+void interaction_backward(Gradients& gradients, const Node& node) {
+  gradients.emit(kDotInteractionGrad, node, {gradients.of(node.out[0]), node.in[0]},
+                 {gradients.part(node.in[0])});
+}
+
 std::vector<Output> embedding_shape(const Attrs&, std::span<const Shape> in) {
   if (in[0].rank() != 2 || in[1].rank() == Shape::kMaxRank) {
     fail("shape", "a table of {} and indices of {} do not go together", shape_text(in[0]), shape_text(in[1]));
@@ -102,6 +115,8 @@ const OpDef kLinear{"linear", Form::general, linear_shape, linear_backward, true
 const OpDef kLinearGradInput{"linear_grad_input"};
 const OpDef kLinearGradWeight{"linear_grad_weight"};
 const OpDef kMatmul{"matmul", Form::general, matmul_shape, matmul_backward, true};
+const OpDef kDotInteraction{"dot_interaction", Form::general, interaction_shape, interaction_backward, true};
+const OpDef kDotInteractionGrad{"dot_interaction_grad"};
 const OpDef kEmbedding{
     .name = "embedding", .infer = embedding_shape, .backward = embedding_backward, .operands = kRows};
 const OpDef kEmbeddingGrad{"embedding_grad"};
@@ -119,6 +134,10 @@ TensorId linear(Builder& b, const std::string& name, TensorId x, const LinearOpt
 TensorId matmul(Builder& b, const std::string& name, TensorId x, TensorId y, bool transpose_x,
                 bool transpose_y) {
   return nodes(b).add_one(kMatmul, name, {x, y}, transposes(transpose_x, transpose_y));
+}
+
+TensorId dot_interaction(Builder& b, const std::string& name, TensorId x) {
+  return nodes(b).add_one(kDotInteraction, name, {x});
 }
 
 TensorId embedding(Builder& b, const std::string& name, TensorId indices, int64_t rows, int64_t width,

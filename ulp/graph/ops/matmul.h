@@ -1,4 +1,4 @@
-// Matrix products, linear layers and embeddings.
+// Matrix products, linear layers, dot products of vectors and embeddings.
 #pragma once
 
 #include <optional>
@@ -15,6 +15,10 @@ extern const OpDef kLinearGradWeight;  // (x, dout) -> dweight, over all rows
 // (a (..., m, k), b (..., k, n)) -> out (..., m, n), the leading axes equal. With transpose_a, a is
 // (..., k, m); with transpose_b, b is (..., n, k). Its gradients are matrix products.
 extern const OpDef kMatmul;
+// (x (b, n, d)) -> out (b, n (n - 1) / 2): the dot product of vectors i and j < i of an example at
+// i (i - 1) / 2 + j.
+extern const OpDef kDotInteraction;
+extern const OpDef kDotInteractionGrad;  // (dout, x) -> dx
 // (table (rows, width), indices (...)) -> out (..., width). An index outside the table throws an
 // Error.
 extern const OpDef kEmbedding;

@@ -66,25 +66,36 @@ void transpose_backward(Gradients& gradients, const Node& node) {
   gradients.emit(kTranspose, node, {gradients.of(node.out[0])}, {gradients.part(node.in[0])}, inverse);
 }
 
-Shape with_channels(const Shape& shape, int64_t channels) {
+// Of concat and split.
+int join_axis(const Attrs& attrs, const Shape& shape) {
+  return attrs.has("axis") ? static_cast<int>(attrs.integer("axis")) : shape.rank() - 1;
+}
+
+// What backward tells the opposite operator.
+Attrs same_axis(const Node& node) {
+  return node.attrs.has("axis") ? Attrs{{"axis", node.attrs.real("axis")}} : Attrs{};
+}
+
+Shape with_extent(const Shape& shape, int axis, int64_t extent) {
   std::vector<int64_t> extents;
-  for (int axis = 0; axis + 1 < shape.rank(); ++axis) extents.push_back(shape[axis]);
-  extents.push_back(channels);
+  for (int i = 0; i < shape.rank(); ++i) extents.push_back(i == axis ? extent : shape[i]);
   return Shape(std::span<const int64_t>(extents));
 }
 
-std::vector<Output> concat_shape(const Attrs&, std::span<const Shape> in) {
-  int64_t channels = 0;
+std::vector<Output> concat_shape(const Attrs& attrs, std::span<const Shape> in) {
+  const int axis = join_axis(attrs, in[0]);
+  int64_t extent = 0;
   for (const Shape& shape : in) {
-    channels += shape.back();
-    if (shape != with_channels(in[0], shape.back())) {
-      fail("shape", "{} and {} differ in more than the last axis", shape_text(in[0]), shape_text(shape));
+    if (shape.rank() != in[0].rank() || shape != with_extent(in[0], axis, shape[axis])) {
+      fail("shape", "{} and {} differ in more than {}", shape_text(in[0]), shape_text(shape),
+           axis + 1 == in[0].rank() ? "the last axis" : "axis " + std::to_string(axis));
     }
+    extent += shape[axis];
   }
-  return {{"out", with_channels(in[0], channels)}};
+  return {{"out", with_extent(in[0], axis, extent)}};
 }
 
-// Inputs that want no gradient still take up their channels.
+// Inputs that want no gradient still take up their part.
 void concat_backward(Gradients& gradients, const Node& node) {
   std::vector<TensorId> parts(node.in.size());
   for (size_t i = node.in.size(); i-- > 0;) {
@@ -92,18 +103,18 @@ void concat_backward(Gradients& gradients, const Node& node) {
                                             : gradients.temporary(node, "unused" + std::to_string(i),
                                                                   gradients.graph()[node.in[i]].shape);
   }
-  gradients.emit(kSplit, node, {gradients.of(node.out[0])}, std::move(parts));
+  gradients.emit(kSplit, node, {gradients.of(node.out[0])}, std::move(parts), same_axis(node));
 }
 
 std::vector<Output> split_shape(const Attrs& attrs, std::span<const Shape> in) {
-  const int64_t parts = attrs.integer("parts");
-  if (parts < 1 || in[0].back() % parts != 0)
-    fail("shape", "{} channels cannot be split in {} parts: it must be a divisor of them", in[0].back(),
-         parts);
+  const int axis = join_axis(attrs, in[0]);
+  const int64_t parts = attrs.integer("parts"), extent = in[0][axis];
+  if (parts < 1 || extent % parts != 0)
+    fail("shape", "{} {} cannot be split in {} parts: it must be a divisor of them", extent,
+         axis + 1 == in[0].rank() ? "channels" : "places of axis " + std::to_string(axis), parts);
   std::vector<Output> outputs;
-  for (int64_t i = 0; i < parts; ++i) {
-    outputs.push_back({"out" + std::to_string(i), with_channels(in[0], in[0].back() / parts)});
-  }
+  for (int64_t i = 0; i < parts; ++i)
+    outputs.push_back({"out" + std::to_string(i), with_extent(in[0], axis, extent / parts)});
   return outputs;
 }
 
@@ -117,10 +128,26 @@ void split_backward(Gradients& gradients, const Node& node) {
     }
     grads.push_back(grad);
   }
-  gradients.emit(kConcat, node, std::move(grads), {gradients.part(node.in[0])});
+  gradients.emit(kConcat, node, std::move(grads), {gradients.part(node.in[0])}, same_axis(node));
+}
+
+// The attributes of concat and split. The last axis has none: graphs are told apart by what they say.
+Attrs along(const std::string& name, const Shape& shape, int axis) {
+  const int rank = shape.rank(), from_front = axis < 0 ? axis + rank : axis;
+  if (from_front < 0 || from_front >= rank) {
+    fail("graph", "{}: {} has axes 0 to {}, or -1 to {} from the back, got {}", name, shape_text(shape),
+         rank - 1, -rank, axis);
+  }
+  return from_front == rank - 1 ? Attrs{} : Attrs{{"axis", static_cast<double>(from_front)}};
 }
 
 }  // namespace
+
+JoinedRows joined_rows(const Node& node, const Shape& shape) {
+  int64_t width = 1;
+  for (int axis = join_axis(node.attrs, shape); axis < shape.rank(); ++axis) width *= shape[axis];
+  return {shape.elements() / static_cast<size_t>(width), width};
+}
 
 const OpDef kReshape{"reshape", Form::view, reshape_shape, reshape_backward, false, true};
 const OpDef kChannelShuffle{"channel_shuffle", Form::general, shuffle_shape, shuffle_backward, false, true};
@@ -155,13 +182,15 @@ TensorId transpose(Builder& b, const std::string& name, TensorId x, const std::v
   return nodes(b).add_one(kTranspose, name, {x}, std::move(attrs));
 }
 
-TensorId concat(Builder& b, const std::string& name, const std::vector<TensorId>& in) {
+TensorId concat(Builder& b, const std::string& name, const std::vector<TensorId>& in, int axis) {
   if (in.size() < 2) fail("graph", "{}: two or more tensors can be joined, got {}", name, in.size());
-  return nodes(b).add_one(kConcat, name, in);
+  return nodes(b).add_one(kConcat, name, in, along(name, b.shape(in[0]), axis));
 }
 
-std::vector<TensorId> split(Builder& b, const std::string& name, TensorId x, int64_t parts) {
-  return nodes(b).add(kSplit, name, {x}, {{"parts", static_cast<double>(parts)}});
+std::vector<TensorId> split(Builder& b, const std::string& name, TensorId x, int64_t parts, int axis) {
+  Attrs attrs = along(name, b.shape(x), axis);
+  attrs.set("parts", static_cast<double>(parts));
+  return nodes(b).add(kSplit, name, {x}, attrs);
 }
 
 }  // namespace ulp

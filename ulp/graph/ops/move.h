@@ -16,8 +16,17 @@ extern const OpDef
     kTranspose;  // (x) -> out: axis0 ...: out's axis i is x's axis `axis i` (axes in memory order)
 
 // Tensors of their own, with formats of their own.
-extern const OpDef kConcat;  // (two or more) -> out, along the last axis
-// (x) -> out0, out1 ..., along the last axis: `parts` equal ones; in backward, as the outputs are.
+// Both go along `axis`, the last one where the node has none.
+extern const OpDef kConcat;  // (two or more) -> out
+// (x) -> out0, out1 ...: `parts` equal ones; in backward, as the outputs are.
 extern const OpDef kSplit;
+
+// How concat and split see a tensor: the axes before theirs count rows, the others make up a row.
+// What is joined is rows of one number and of several widths.
+struct JoinedRows {
+  size_t count;
+  int64_t width;
+};
+JoinedRows joined_rows(const Node& node, const Shape& shape);
 
 }  // namespace ulp

@@ -104,6 +104,25 @@ class MatmulTask : public ProductTask {
   }
 };
 
+class DotInteractionTask : public ProductTask {
+ public:
+  using ProductTask::ProductTask;
+  void launch_on(const RunContext& context, const Arrays& arrays) override {
+    const Shape& x = in_shape(0);
+    generic_dot_interaction({x[0], x[1], x[2]}, rule(), arrays.real(0), arrays.result(), context.stream);
+  }
+};
+
+class DotInteractionGradTask : public ProductTask {
+ public:
+  using ProductTask::ProductTask;
+  void launch_on(const RunContext& context, const Arrays& arrays) override {
+    const Shape& x = in_shape(1);
+    generic_dot_interaction_grad({x[0], x[1], x[2]}, rule(), arrays.real(0), arrays.real(1), arrays.result(),
+                                 context.stream);
+  }
+};
+
 class ConvTask : public ProductTask {
  public:
   using ProductTask::ProductTask;
@@ -196,6 +215,8 @@ std::span<const KernelDef> generic_product_kernels() {
       plain<LinearGradInputTask>("linear_grad_input"),
       plain<LinearGradWeightTask>("linear_grad_weight"),
       plain<MatmulTask>("matmul"),
+      plain<DotInteractionTask>("dot_interaction"),
+      plain<DotInteractionGradTask>("dot_interaction_grad"),
       plain<EmbeddingTask>("embedding"),
       plain<EmbeddingGradTask>("embedding_grad"),
       plain<EmbeddingGradTask>("embedding_grad_rows"),

@@ -141,6 +141,38 @@ __global__ void conv_grad_weight(GroupedConv<int64_t> d, QuickCodec codec, Parts
   }
 }
 
+__device__ inline int64_t pair_at(int64_t i, int64_t j) {
+  return i > j ? i * (i - 1) / 2 + j : j * (j - 1) / 2 + i;
+}
+
+// A thread for each place of a square, of which those below the diagonal count.
+template <typename Sum>
+__global__ void interact(GenericInteraction d, QuickCodec codec, const float* x, float* out) {
+  const int64_t n = d.vectors, pairs = n * (n - 1) / 2;
+  for (int64_t at = first_item(); at < d.examples * n * n; at += item_step()) {
+    const int64_t j = at % n, i = at / n % n, example = at / n / n;
+    if (j >= i) continue;
+    const float *left = x + (example * n + i) * d.width, *right = x + (example * n + j) * d.width;
+    Sum sum(codec);
+    for (int64_t k = 0; k < d.width; ++k) sum.add(left[k], right[k]);
+    out[example * pairs + pair_at(i, j)] = sum.result();
+  }
+}
+
+template <typename Sum>
+__global__ void interact_grad(GenericInteraction d, QuickCodec codec, const float* dout, const float* x,
+                              float* dx) {
+  const int64_t n = d.vectors, pairs = n * (n - 1) / 2;
+  for (int64_t at = first_item(); at < d.examples * n * d.width; at += item_step()) {
+    const int64_t k = at % d.width, i = at / d.width % n, example = at / d.width / n;
+    Sum sum(codec);
+    for (int64_t j = 0; j < n; ++j) {
+      if (j != i) sum.add(dout[example * pairs + pair_at(i, j)], x[(example * n + j) * d.width + k]);
+    }
+    dx[at] = sum.result();
+  }
+}
+
 __global__ void reduce_parts(Parts parts, int64_t sums, float* out) {
   for (int64_t at = first_item(); at < sums; at += item_step()) {
     double sum = 0;
@@ -310,6 +342,19 @@ void generic_conv_grad_weight(const ConvExtents& conv, const SumRule& rule, cons
   launch(rule.narrow ? conv_grad_weight<NarrowSum> : conv_grad_weight<WideSum>, grid_for(sums * parts.count),
          stream, GroupedConv(conv), rule.accumulator, parts, x, dout, dweight);
   if (parts.count > 1) launch(reduce_parts, grid_for(sums), stream, parts, sums, dweight);
+}
+
+void generic_dot_interaction(const GenericInteraction& shape, const SumRule& rule, const float* x, float* out,
+                             Stream stream) {
+  launch(rule.narrow ? interact<NarrowSum> : interact<WideSum>,
+         grid_for(shape.examples * shape.vectors * shape.vectors), stream, shape, rule.accumulator, x, out);
+}
+
+void generic_dot_interaction_grad(const GenericInteraction& shape, const SumRule& rule, const float* dout,
+                                  const float* x, float* dx, Stream stream) {
+  launch(rule.narrow ? interact_grad<NarrowSum> : interact_grad<WideSum>,
+         grid_for(shape.examples * shape.vectors * shape.width), stream, shape, rule.accumulator, dout, x,
+         dx);
 }
 
 void generic_embedding(const GenericTable& table, const float* rows, const int32_t* indices, float* out,

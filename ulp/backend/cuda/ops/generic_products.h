@@ -41,6 +41,15 @@ void generic_conv_grad_input(const ConvExtents& conv, const SumRule& rule, const
 void generic_conv_grad_weight(const ConvExtents& conv, const SumRule& rule, const Parts& parts,
                               const float* x, const float* dout, float* dweight, Stream stream);
 
+// Dot products of all pairs of an example's vectors (examples, vectors, width).
+struct GenericInteraction {
+  int64_t examples, vectors, width;
+};
+void generic_dot_interaction(const GenericInteraction& shape, const SumRule& rule, const float* x, float* out,
+                             Stream stream);
+void generic_dot_interaction_grad(const GenericInteraction& shape, const SumRule& rule, const float* dout,
+                                  const float* x, float* dx, Stream stream);
+
 // Rows of a table. An index outside of it, which a device cannot report, gives NaN.
 struct GenericTable {
   int64_t rows, width, places;

@@ -9,6 +9,7 @@
 
 #include "ulp/backend/cuda/access/decode_around.h"
 #include "ulp/backend/cuda/kernels.h"
+#include "ulp/graph/ops/move.h"
 #include "ulp/tensor/memory.h"
 
 namespace ulp::cuda {
@@ -139,13 +140,23 @@ uint32_t movable_bytes(const Problem& problem) {
   return all ? number(plain->format.bits()) / 8 : 0;
 }
 
-uint32_t channels_of(const Problem& problem, TensorId id) { return number(problem.shape(id).back()); }
+JoinedRows rows_of(const Problem& problem, TensorId id) {
+  return joined_rows(problem.root(), problem.shape(id));
+}
 
 // The layout of a row: where each part begins, and where the last one ends.
 std::vector<uint32_t> begins_of(const Problem& problem, std::span<const TensorId> parts) {
   std::vector<uint32_t> begin = {0};
-  for (const TensorId id : parts) begin.push_back(begin.back() + channels_of(problem, id));
+  for (const TensorId id : parts) begin.push_back(begin.back() + number(rows_of(problem, id).width));
   return begin;
+}
+
+// Rows are counted in 32 bits, also their bytes.
+std::string takes_rows(const Problem& problem) {
+  const Node& node = problem.root();
+  const TensorId whole = node.in.size() > 1 ? node.out[0] : node.in[0];
+  if (rows_of(problem, whole).width >= int64_t{1} << 30) return "a row has 2^30 elements or more";
+  return takes_one_node(problem);
 }
 
 // The parts [first, last), obtained from `get`, of a row whose elements have `size` units each.
@@ -163,7 +174,7 @@ class ConcatCodesTask : public Task {
  public:
   ConcatCodesTask(const Problem& problem, uint32_t bytes)
       : node_(problem.root()),
-        rows_(problem.shape(node_.out[0]).rows()),
+        rows_(rows_of(problem, node_.out[0]).count),
         begin_(begins_of(problem, node_.in)),
         bytes_(bytes) {}
 
@@ -198,7 +209,7 @@ class ConcatManyTask : public ArrayTask {
  public:
   explicit ConcatManyTask(const Problem& problem)
       : ArrayTask(problem),
-        rows_(problem.shape(problem.root().out[0]).rows()),
+        rows_(rows_of(problem, problem.root().out[0]).count),
         begin_(begins_of(problem, problem.root().in)) {}
 
  private:
@@ -223,7 +234,7 @@ class SplitCodesTask : public Task {
  public:
   SplitCodesTask(const Problem& problem, uint32_t bytes)
       : node_(problem.root()),
-        rows_(problem.shape(node_.in[0]).rows()),
+        rows_(rows_of(problem, node_.in[0]).count),
         begin_(begins_of(problem, node_.out)),
         bytes_(bytes) {}
 
@@ -268,8 +279,8 @@ std::unique_ptr<Task> make_split(const Problem& problem) {
 
 std::span<const KernelDef> move_kernels() {
   static constexpr KernelDef kKernels[] = {
-      {"concat", "move", takes_one_node, make_concat},
-      {"split", "move", takes_one_node, make_split},
+      {"concat", "move", takes_rows, make_concat},
+      {"split", "move", takes_rows, make_split},
       {"channel_shuffle", "move", takes_one_node, make_move<shuffle_walk>},
       {"transpose", "move", takes_one_node, make_move<transpose_walk>},
   };

@@ -27,7 +27,7 @@ void move_values(const Walk& walk, const StoredView& in, const WriteView& out, c
 
 inline constexpr size_t kMostParts = 16;
 
-// The last axis of a tensor in parts: of elements, or of bytes.
+// A row of a tensor in parts, its last axis or several: of elements, or of bytes.
 template <typename Part>
 struct RowParts {
   Part part[kMostParts];

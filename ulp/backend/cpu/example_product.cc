@@ -1,0 +1,161 @@
+// Dot products of an example's vectors, and sums in which an operand is repeated.
+#include <algorithm>
+#include <array>
+
+#include "ulp/backend/cpu/example.h"
+#include "ulp/backend/elementwise.h"
+#include "ulp/graph/ops/arithmetic.h"
+
+namespace ulp::example {
+namespace {
+
+// Vectors and elements of them that are turned at a time: their block stays in the first cache.
+constexpr size_t kVectors = 32, kElements = 64;
+
+// Elements of kVectors vectors, those of one place side by side; zeros where there are fewer.
+using Block = std::array<float, kVectors * kElements>;
+
+void turn(const float* x, size_t width, size_t vectors, size_t elements, Block& block) {
+  for (size_t k = 0; k < elements; ++k) {
+    for (size_t j = 0; j < kVectors; ++j) block[k * kVectors + j] = j < vectors ? x[j * width + k] : 0.0f;
+  }
+}
+
+// A vector meets a block of others at once. Each sum adds its terms in their order, so that it does
+// not depend on the block.
+void dot_interaction(const Call& call) {
+  const auto n = static_cast<size_t>(call.in_shape(0)[1]), width = static_cast<size_t>(call.in_shape(0)[2]);
+  const size_t pairs = n * (n - 1) / 2;
+  Block block;
+  for (size_t b = 0; b < call.count; ++b) {
+    const float* x = call.in(0) + b * n * width;
+    float* out = call.out() + b * pairs;
+    for (size_t first = 0; first + 1 < n; first += kVectors) {
+      for (size_t place = 0; place < width; place += kElements) {
+        const size_t elements = std::min(kElements, width - place);
+        turn(x + first * width + place, width, std::min(kVectors, n - first), elements, block);
+        for (size_t i = first + 1; i < n; ++i) {
+          const float* own = x + i * width + place;
+          float* row = out + i * (i - 1) / 2 + first;
+          const size_t count = std::min(kVectors, i - first);
+          std::array<float, kVectors> sums{};
+          if (place > 0) std::copy_n(row, count, sums.begin());
+          for (size_t k = 0; k < elements; ++k) {
+            for (size_t j = 0; j < kVectors; ++j) sums[j] += own[k] * block[k * kVectors + j];
+          }
+          std::copy_n(sums.begin(), count, row);
+        }
+      }
+    }
+    for (size_t i = 0; i < pairs; ++i) out[i] = settle_nan(out[i]);
+  }
+}
+
+void dot_interaction_grad(const Call& call) {
+  const auto n = static_cast<size_t>(call.in_shape(1)[1]), width = static_cast<size_t>(call.in_shape(1)[2]);
+  const size_t pairs = n * (n - 1) / 2;
+  std::fill_n(call.out(), call.count * n * width, 0.0f);
+  for (size_t b = 0; b < call.count; ++b) {
+    const float *dout = call.in(0) + b * pairs, *x = call.in(1) + b * n * width;
+    float* dx = call.out() + b * n * width;
+    for (size_t i = 0; i < n; ++i) {
+      float* sums = dx + i * width;
+      for (size_t j = 0; j < n; ++j) {
+        if (j == i) continue;
+        const float factor = dout[i > j ? i * (i - 1) / 2 + j : j * (j - 1) / 2 + i];
+        const float* other = x + j * width;
+        for (size_t k = 0; k < width; ++k) sums[k] += factor * other[k];
+      }
+    }
+    for (size_t i = 0; i < n * width; ++i) dx[i] = settle_nan(dx[i]);
+  }
+}
+
+// Where a row of the larger tensor, all but its last axis, begins in the smaller one.
+size_t begin_of(const Repetition& r, size_t row) {
+  size_t begin = 0;
+  for (size_t axis = Shape::kMaxRank - 1; axis-- > 0;) {
+    const auto extent = static_cast<size_t>(r.extent[axis]);
+    begin += row % extent * static_cast<size_t>(r.stride[axis]);
+    row /= extent;
+  }
+  return begin;
+}
+
+void broadcast_add(const Call& call) {
+  const Repetition a = repetition(call.in_shape(0), call.out_shape()),
+                   b = repetition(call.in_shape(1), call.out_shape());
+  const auto width = static_cast<size_t>(call.out_shape().back());
+  const auto step_a = static_cast<size_t>(a.stride.back()), step_b = static_cast<size_t>(b.stride.back());
+  for (size_t row = 0; row < call.count; ++row) {
+    const float *left = call.in(0) + begin_of(a, call.first + row),
+                *right = call.in(1) + begin_of(b, call.first + row);
+    float* out = call.out() + row * width;
+    for (size_t i = 0; i < width; ++i)
+      out[i] = elementwise::Add::forward(left[i * step_a], right[i * step_b]);
+  }
+}
+
+// The larger tensor's rows that belong to one of the result are added up some columns at a time.
+void broadcast_sum(const Call& call) {
+  constexpr size_t kColumns = 64;
+  const Shape &in = call.in_shape(0), &out = call.out_shape();
+  const Repetition r = repetition(out, in), self = repetition(in, in);
+  const auto wide = static_cast<size_t>(in.back()), width = static_cast<size_t>(out.back());
+  // By axis before the last: how often it is repeated, and how often not.
+  std::array<size_t, Shape::kMaxRank - 1> repeats{}, own{};
+  for (size_t axis = 0; axis < repeats.size(); ++axis) {
+    const auto extent = static_cast<size_t>(r.extent[axis]);
+    repeats[axis] = r.stride[axis] == 0 ? extent : 1;
+    own[axis] = extent / repeats[axis];
+  }
+  const auto stride = [&](size_t axis) { return static_cast<size_t>(self.stride[axis]); };
+  for (size_t row = 0; row < call.count; ++row) {
+    size_t begin = 0;
+    for (size_t axis = own.size(), left = call.first + row; axis-- > 0; left /= own[axis])
+      begin += left % own[axis] * stride(axis);
+    const float* first = call.in(0) + begin;
+    for (size_t column = 0; column < width; column += kColumns) {
+      const size_t columns = std::min(kColumns, width - column);
+      std::array<double, kColumns> sums{};
+      for (size_t i = 0; i < repeats[0]; ++i) {
+        for (size_t j = 0; j < repeats[1]; ++j) {
+          for (size_t k = 0; k < repeats[2]; ++k) {
+            const float* from = first + i * stride(0) + j * stride(1) + k * stride(2);
+            if (width == wide) {
+              for (size_t c = 0; c < columns; ++c) sums[c] += from[column + c];
+            } else {
+              for (size_t c = 0; c < wide; ++c) sums[0] += from[c];
+            }
+          }
+        }
+      }
+      for (size_t c = 0; c < columns; ++c)
+        call.out()[row * width + column + c] = settle_nan(static_cast<float>(sums[c]));
+    }
+  }
+}
+
+std::string declines_accumulator(const Problem& problem) {
+  return problem.plan.options.accumulator ? "it accumulates in fp32" : why_not(problem);
+}
+
+template <Function function>
+constexpr KernelDef product(std::string_view op) {
+  return {op, "pairs", declines_accumulator,
+          [](const Problem& problem) { return make_task(problem, function, {Item::image}); }};
+}
+
+}  // namespace
+
+std::span<const KernelDef> product_kernels() {
+  static constexpr KernelDef kernels[] = {
+      product<dot_interaction>("dot_interaction"),
+      product<dot_interaction_grad>("dot_interaction_grad"),
+      kernel<broadcast_add, Item::result, 0b11>("broadcast_add"),
+      kernel<broadcast_sum, Item::result, 0b1>("broadcast_sum"),
+  };
+  return kernels;
+}
+
+}  // namespace ulp::example
