@@ -99,16 +99,20 @@ void decode_bench(benchmark::State& state, const std::string& name, size_t n, in
 const std::vector<std::string> kStorages = {"fp(2,1,0)", "fp(3,2,0)", "e8m3",         "tf32", "bf16+8",
                                             "bf16+16",   "fp16+13sr", "scaled(e4m3)", "s2fp8"};
 
-void storage_bench(benchmark::State& state, const std::string& name, bool writing) {
+// S2FP8 beside e5m2, whose codes it has, from tensors of a few rows to far larger than the cache.
+const std::vector<size_t> kSizes = {256, 1024, 4096, kSmall, size_t{256} << 10};
+const std::vector<std::string> kSized = {"e5m2", "s2fp8"};
+
+void storage_bench(benchmark::State& state, const std::string& name, bool writing, size_t n, int threads) {
   const Storage storage = parse_storage(name);
-  const StorageSize size = storage_size(storage, kSmall);
+  const StorageSize size = storage_size(storage, n);
   std::vector<uint8_t> codes(size.code_bytes);
   std::vector<uint32_t> side(size.side_words);
-  std::vector<float> out(kSmall);
-  const std::span<const float> in(inputs().data(), kSmall);
+  const std::span<float> out(output_floats().data(), n);
+  const std::span<const float> in(inputs().data(), n);
   encode(storage, {}, in, codes, side);
   const int saved = thread_count();
-  set_thread_count(1);
+  set_thread_count(threads);
   for (auto _ : state) {
     if (writing) {
       EncodeStats stats = encode(storage, {}, in, codes, side);
@@ -145,6 +149,11 @@ class Keeper : public benchmark::ConsoleReporter {
   std::map<std::string, std::vector<double>> times_;
 };
 
+// "-" where the benchmark was filtered out.
+std::string ratio(double time, double to) {
+  return time > 0 && to > 0 ? fmt::format("{:.2f}", time / to) : "-";
+}
+
 void print_large(const Keeper& kept) {
   fmt::print(
       "\nArrays of {} M elements, {} threads, vector unit {}. Time over the time of a plain copy loop\n"
@@ -163,8 +172,8 @@ void print_large(const Keeper& kept) {
 }
 
 // "-" where the benchmark was filtered out.
-std::string rate(double time) {
-  return time > 0 ? fmt::format("{:.2f}", static_cast<double>(kSmall) / time * 1e-6) : "-";
+std::string rate(double time, size_t n = kSmall) {
+  return time > 0 ? fmt::format("{:.2f}", static_cast<double>(n) / time * 1e-6) : "-";
 }
 
 void print_small(const Keeper& kept) {
@@ -191,6 +200,30 @@ void print_storages(const Keeper& kept) {
     for (const char* what : {"encode", "decode"}) {
       const double time = kept.median(fmt::format("storage/{}/{}", what, name));
       fmt::print("{:>10}", rate(time));
+    }
+    fmt::print("\n");
+  }
+}
+
+void print_s2fp8(const Keeper& kept) {
+  const double copy = kept.median(copy_name(5));
+  fmt::print(
+      "\ns2fp8 and e5m2, {} M elements, {} threads: times of a copy that moves the bytes of one pass\n"
+      "(targets: s2fp8 encodes in at most 2.5), and s2fp8 times e5m2.\n\n{:<10}{:>10}{:>10}{:>10}\n",
+      kLarge >> 20, thread_count(), "", "e5m2", "s2fp8", "ratio");
+  for (const char* what : {"encode", "decode"}) {
+    const double plain = kept.median(fmt::format("large/{}/e5m2", what));
+    const double shifted = kept.median(fmt::format("large/{}/s2fp8", what));
+    fmt::print("{:<10}{:>10}{:>10}{:>10}\n", what, ratio(plain, copy), ratio(shifted, copy),
+               ratio(shifted, plain));
+  }
+  fmt::print("\nThe same by size, one thread, G elements/s.\n\n{:<12}{:>14}{:>14}{:>14}{:>14}\n", "elements",
+             "e5m2 encode", "s2fp8 encode", "e5m2 decode", "s2fp8 decode");
+  for (const size_t n : kSizes) {
+    fmt::print("{:<12}", n);
+    for (const char* what : {"encode", "decode"}) {
+      for (const std::string& name : kSized)
+        fmt::print("{:>14}", rate(kept.median(fmt::format("size/{}/{}/{}", what, name, n)), n));
     }
     fmt::print("\n");
   }
@@ -225,8 +258,19 @@ int run(int argc, char** argv) {
   }
 
   for (const std::string& name : kStorages) {
-    add("storage/encode/" + name, [=](benchmark::State& s) { storage_bench(s, name, true); });
-    add("storage/decode/" + name, [=](benchmark::State& s) { storage_bench(s, name, false); });
+    add("storage/encode/" + name, [=](benchmark::State& s) { storage_bench(s, name, true, kSmall, 1); });
+    add("storage/decode/" + name, [=](benchmark::State& s) { storage_bench(s, name, false, kSmall, 1); });
+  }
+  for (const bool writing : {true, false}) {
+    const char* what = writing ? "encode" : "decode";
+    add(fmt::format("large/{}/s2fp8", what),
+        [=](benchmark::State& s) { storage_bench(s, "s2fp8", writing, kLarge, threads); });
+    for (const std::string& name : kSized) {
+      for (const size_t n : kSizes) {
+        add(fmt::format("size/{}/{}/{}", what, name, n),
+            [=](benchmark::State& s) { storage_bench(s, name, writing, n, 1); });
+      }
+    }
   }
 
   benchmark::Initialize(&count, args.data());
@@ -236,6 +280,7 @@ int run(int argc, char** argv) {
   print_large(kept);
   print_small(kept);
   print_storages(kept);
+  print_s2fp8(kept);
   return 0;
 }
 

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstdio>
@@ -120,6 +121,51 @@ TEST(Power, PowersOfAllArgumentsAreWithinTheStatedBound) {
     report("exp2_near, relative, units of 2^-23.5", worst, again, kPowerBound);
     fmt::print(stderr, "  = 2^{:.4f}\n", static_cast<double>(std::log2(again)));
     EXPECT_LE(again, kPowerBound);
+  }
+}
+
+// Y = 2^n exp2_near(r). Where e5m2 has borders: halfway between the significands of normal numbers,
+// here as 1/sqrt(2) <= s <= sqrt(2), and of subnormal ones. On a border s goes to the even code.
+struct Border {
+  float significand;
+  bool above;  // s itself has the lower code
+};
+constexpr Border kBorders[] = {{0.8125f, true}, {0.9375f, false}, {1.125f, true}, {1.375f, false},
+                               {1.0f, true},    {0.75f, false},   {1.25f, true},  {0.875f, false}};
+
+// S2FP8 finds codes by the ranges of magnitudes that have them. So no argument may have a lower code
+// than a smaller one, though its power may be smaller.
+TEST(Power, NoPowerIsOnTheWrongSideOfACodesBorder) {
+  for (const Border& border : kBorders) {
+    const auto reached = [&](float r) {
+      const float s = exp2_near(r);
+      return border.above ? s > border.significand : s >= border.significand;
+    };
+    // The first argument that reaches it, in the order of numbers, from -1/2 on.
+    const auto argument = [](int64_t place) {
+      const auto bits = static_cast<uint32_t>(place < 0 ? -place : place);
+      return std::bit_cast<float>(place < 0 ? bits | kSignBit : bits);
+    };
+    const auto half = static_cast<int64_t>(kHalfBits);
+    int64_t low = -half, high = half;
+    ASSERT_FALSE(reached(argument(low)));
+    ASSERT_TRUE(reached(argument(high)));
+    while (high - low > 1) {
+      const int64_t middle = low + (high - low) / 2;
+      (reached(argument(middle)) ? high : low) = middle;
+    }
+    std::atomic<uint64_t> wrong = 0, tried = 0;
+    parallel_for(static_cast<size_t>(2 * half + 1), kGrain, [&](size_t from, size_t to) {
+      uint64_t mine = 0;
+      for (size_t k = from; k < to; ++k) {
+        const int64_t place = static_cast<int64_t>(k) - half;
+        mine += reached(argument(place)) != (place >= high) ? 1 : 0;
+      }
+      wrong += mine;
+      tried += to - from;
+    });
+    EXPECT_EQ(wrong, 0u) << border.significand;
+    EXPECT_EQ(tried, 2 * kHalfBits + 1);
   }
 }
 

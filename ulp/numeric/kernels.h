@@ -3,6 +3,7 @@
 // definition, and the vector kernels of kernels_simd.cc. Private to this folder.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -44,20 +45,62 @@ using Decode = void (*)(const DecodeRun&);
 // The random words of elements first .. first + n - 1.
 using RandomWords = void (*)(const RoundKey&, uint64_t first, size_t n, uint32_t* out);
 
-// S2FP8's two passes over a tensor: the logarithms' sum and maximum, and x to Y.
-struct SqueezeReport {
-  uint64_t infinite;  // infinite inputs
-  float amax;         // largest input magnitude, NaN left out
+// S2FP8's two passes over a tensor. The first gathers what a tensor's numbers are; the second writes
+// codes. There are two ways to write them, and both have the bits of s2fp8_squeeze and e5m2.
+struct S2fp8Survey {
+  LogSums logs;
+  uint64_t infinite = 0, nan = 0;
+  uint32_t most = 0;  // the pattern of the largest magnitude, NaN left out
+
+  void merge(const S2fp8Survey& other) {
+    logs.merge(other.logs);
+    infinite += other.infinite;
+    nan += other.nan;
+    most = other.most > most ? other.most : most;
+  }
 };
-using SumLogs = LogSums (*)(const float* in, size_t n);
-using Squeeze = SqueezeReport (*)(const S2fp8Map& map, const float* in, size_t n, float* out);
+using Survey = S2fp8Survey (*)(const float* in, size_t n);
+// x to Y, which e5m2 then rounds. For any unit, and for tensors that are not worth a table.
+using Squeeze = void (*)(const S2fp8Map& map, const float* in, size_t n, float* out);
+
+// For one map the code of a magnitude grows with it (s2fp8.h), so codes are ranges of magnitudes.
+// least[c] is the pattern of the smallest finite magnitude whose code is at least c, kNoMagnitude if
+// there is none.
+//
+// The range of a magnitude is found by its bucket: patterns are cut into buckets of 2^shift, from
+// that of the smallest number that does not become zero on. A bucket has one border at most. So the
+// code is `most` of the bucket, the largest code that it has, or one less.
+inline constexpr uint32_t kS2fp8Codes = 128, kS2fp8Buckets = 512, kNoMagnitude = 0x7FFFFFFFu;
+struct S2fp8Borders {
+  alignas(64) uint32_t least[kS2fp8Codes];
+  alignas(64) uint8_t most[kS2fp8Buckets];
+  uint32_t shift;
+};
+// least[c] from starts[c], the smallest log2|Y| of code c (s2fp8.cc).
+using FindBorders = void (*)(const S2fp8Map& map, const float* starts, S2fp8Borders& borders);
+// Cuts the buckets; false if some would have two borders: numbers from the subnormal ones to the
+// largest.
+bool cut_buckets(S2fp8Borders& borders);
+// Codes by looking up the range. A NaN among the inputs gets some code: the caller corrects it.
+// Returns how many are zero, but for their signs.
+using EncodeByBorders = uint64_t (*)(const S2fp8Borders& borders, const float* in, size_t n, uint8_t* out);
+
+// The values of the 128 codes without sign: from value[c], the bits of code c in e5m2, to what it
+// restores to.
+using Restore = void (*)(const S2fp8Map& map, uint32_t* value);
+// Values of codes; value[c] has no sign.
+using LookUp = void (*)(const uint32_t* value, const uint8_t* codes, size_t n, float* out);
 
 struct Table {
   Encode encode;
   Decode decode;
   RandomWords random_words;
-  SumLogs log_sums;
+  Survey survey;
   Squeeze squeeze;
+  FindBorders find_borders;
+  EncodeByBorders encode_by_borders;  // null in the reference, which squeezes
+  Restore restore;
+  LookUp look_up;
 };
 
 // The kernels of the unit in use (simd.h).
@@ -67,6 +110,10 @@ const Table& table();
 void fill_codec_kernels(Table& table);
 void fill_s2fp8_kernels(Table& table);
 
+// The smallest log2|Y| that has at least the code, for every code; the same for all tensors. Of the
+// code after the largest, the smallest that overflows.
+const std::array<float, kS2fp8Codes>& s2fp8_starts();
+
 // encode with the NaN rule above applied.
 EncodeStats encode_run(const Table& kernels, const EncodeRun& run);
 
@@ -74,7 +121,11 @@ EncodeStats encode_run(const Table& kernels, const EncodeRun& run);
 EncodeStats reference_encode(const EncodeRun& run);
 void reference_decode(const DecodeRun& run);
 void reference_random_words(const RoundKey& key, uint64_t first, size_t n, uint32_t* out);
-LogSums reference_log_sums(const float* in, size_t n);
-SqueezeReport reference_squeeze(const S2fp8Map& map, const float* in, size_t n, float* out);
+S2fp8Survey reference_survey(const float* in, size_t n);
+void reference_squeeze(const S2fp8Map& map, const float* in, size_t n, float* out);
+void reference_find_borders(const S2fp8Map& map, const float* starts, S2fp8Borders& borders);
+uint64_t reference_encode_by_borders(const S2fp8Borders& borders, const float* in, size_t n, uint8_t* out);
+void reference_restore(const S2fp8Map& map, uint32_t* value);
+void reference_look_up(const uint32_t* value, const uint8_t* codes, size_t n, float* out);
 
 }  // namespace ulp::kernels

@@ -93,19 +93,29 @@ ULP_HD inline S2fp8Map s2fp8_map(const S2fp8Stats& stats) {
   return {stats.alpha, static_cast<int32_t>(floor(mu * (1 << kLogFraction) + 0.5)), stats.alpha * 0x1p-22f};
 }
 
-// Below this exponent Y rounds to zero in e5m2, whose smallest number is 2^-16.
-inline constexpr float kS2fp8Lowest = -20.0f;
+// log2|Y| as the element functions have it. It grows with the magnitude, and so does the code of Y
+// (s2fp8_borders): for one pair of statistics, codes are ranges of magnitudes.
+ULP_HD inline float s2fp8_exponent(const S2fp8Map& map, uint32_t magnitude) {
+  return static_cast<float>(log2_fixed(magnitude) - map.mu) * map.scale;
+}
+
+// Below the first Y rounds to zero in e5m2, whose smallest number is 2^-16. From the second on it
+// overflows; with a tensor's own statistics no Y does.
+inline constexpr float kS2fp8Lowest = -20.0f, kS2fp8Highest = 20.0f;
+
+// The pattern of |Y| from its logarithm.
+ULP_HD inline uint32_t s2fp8_power(float t) {
+  t = t > kS2fp8Lowest ? t : kS2fp8Lowest;
+  t = t < kS2fp8Highest ? t : kS2fp8Highest;
+  const float n = nearest_integer(t);
+  return float_bits(exp2_near(t - n)) + (static_cast<uint32_t>(static_cast<int32_t>(n)) << 23);
+}
 
 // Pattern of x to pattern of Y, sign kept; zero and NaN stay what they are.
 ULP_HD inline uint32_t s2fp8_squeeze(const S2fp8Map& map, uint32_t x) {
   const uint32_t magnitude = finite_magnitude(x);
   if (magnitude == 0 || magnitude > 0x7F800000u) return x;
-  float t = static_cast<float>(log2_fixed(magnitude) - map.mu) * map.scale;
-  t = t > kS2fp8Lowest ? t : kS2fp8Lowest;
-  const float n = nearest_integer(t);
-  const int32_t exponent = static_cast<int32_t>(n);
-  const uint32_t y = float_bits(exp2_near(t - n)) + (static_cast<uint32_t>(exponent) << 23);
-  return y | (x & 0x80000000u);
+  return s2fp8_power(s2fp8_exponent(map, magnitude)) | (x & 0x80000000u);
 }
 
 // Pattern of Y, one of the values of e5m2, back to a pattern of x. Never infinite for a finite Y,

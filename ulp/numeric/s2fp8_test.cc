@@ -388,35 +388,6 @@ TEST(S2fp8, IsTheSameOnEveryUnitAndThreadCount) {
   set_thread_count(threads);
 }
 
-TEST(S2fp8, UnitsGiveTheBitsOfTheDefinition) {
-  // Every part of a vector, every exponent, and the patterns before codes hide them.
-  std::vector<float> in = magnitudes();
-  std::mt19937 rng(8);
-  for (int k = 0; k < 60'000; ++k) in.push_back(float_of(rng()));
-  for (const std::string& unit : simd_names()) {
-    use_simd(unit);
-    const kernels::Table& table = kernels::table();
-    for (size_t n = 0; n <= 70; ++n) {
-      const LogSums got = table.log_sums(in.data() + n, n),
-                    want = kernels::reference_log_sums(in.data() + n, n);
-      EXPECT_TRUE(got.sum == want.sum && got.count == want.count && got.max == want.max) << unit << " " << n;
-    }
-    for (const float x : in) {
-      const LogSums got = table.log_sums(&x, 1), want = kernels::reference_log_sums(&x, 1);
-      ASSERT_TRUE(got.sum == want.sum && got.count == want.count && got.max == want.max) << unit << " " << x;
-    }
-    for (const S2fp8Stats& stats : {S2fp8Stats{1, 0}, {0.06f, 3}, {1024, 1e5f}, {7.7f, -300}}) {
-      const S2fp8Map map = s2fp8_map(stats);
-      std::vector<float> got(in.size()), want(in.size());
-      const kernels::SqueezeReport a = table.squeeze(map, in.data(), in.size(), got.data());
-      const kernels::SqueezeReport b = kernels::reference_squeeze(map, in.data(), in.size(), want.data());
-      EXPECT_EQ(std::memcmp(got.data(), want.data(), got.size() * sizeof(float)), 0) << unit;
-      EXPECT_TRUE(a.infinite == b.infinite && a.amax == b.amax) << unit;
-    }
-  }
-  use_simd("auto");
-}
-
 TEST(S2fp8, RefusesDamagedStatistics) {
   const std::vector<uint8_t> codes = {0x3C, 0x7B, 0x01};
   std::vector<float> out(3);

@@ -38,9 +38,16 @@ struct Choice {
 };
 
 Choice choose(const Unit& unit) {
-  Choice choice{
-      unit,
-      {reference_encode, reference_decode, reference_random_words, reference_log_sums, reference_squeeze}};
+  Choice choice{unit,
+                {.encode = reference_encode,
+                 .decode = reference_decode,
+                 .random_words = reference_random_words,
+                 .survey = reference_survey,
+                 .squeeze = reference_squeeze,
+                 .find_borders = reference_find_borders,
+                 .encode_by_borders = nullptr,
+                 .restore = reference_restore,
+                 .look_up = reference_look_up}};
   if (unit.target != 0) {
     hwy::GetChosenTarget().Update(unit.target);
     fill_codec_kernels(choice.table);
