@@ -13,12 +13,14 @@ class Residual:
             ('s2fp8', {'policy': 's2fp8'}, '91.1', NO_WORSE),
             ('fp8', {'policy': 'fp8', 'loss_scale': 'none'}, '17.9', WORSE),
             ('fp8, scale 100', {'policy': 'fp8', 'loss_scale': 'constant:100'}, '91.1', NO_WORSE)]
-    ONCE = [('fp8, scale 100, stochastic', {'policy': 'fp8', 'loss_scale': 'constant:100', 'round': 'stochastic'}),
+    ONCE = [('s2fp8, blocks\' outputs fp32',
+             {'policy': 's2fp8', 'formats': 'relu.out=fp32 relu.out.grad=fp32 *relu2.out=fp32 *relu2.out.grad=fp32'}),
+            ('fp8, scale 100, stochastic', {'policy': 'fp8', 'loss_scale': 'constant:100', 'round': 'stochastic'}),
             ('fp8, scale 100, first and last in fp32',
              {'policy': 'fp8', 'loss_scale': 'constant:100', 'keep_first_last': True}),
             ('fp8, exponential scale', {'policy': 'fp8', 'loss_scale': 'exponential:100:5000'})]
     DEEPER = [('resnet32', '92.5', '92.0', '13.5', '92.0'), ('resnet50-cifar', '93.0', '93.2', '11.5', '92.9')]
-    USUAL = {'round': 'even', 'keep_first_last': False}
+    USUAL = {'round': 'even', 'keep_first_last': False, 'formats': ''}
 
     def __init__(self, logs):
         self.logs = logs
