@@ -13,6 +13,7 @@
 #include "ulp/base/text.h"
 #include "ulp/data/readers.h"
 #include "ulp/data/shuffle.h"
+#include "ulp/data/tab_lines.h"
 
 namespace ulp {
 namespace {
@@ -23,95 +24,48 @@ constexpr std::string_view kTrain = ".train.rating", kTest = ".test.rating", kNe
 constexpr int32_t kMostIds = 1 << 24;
 constexpr size_t kLeastNegatives = 10;  // with fewer every item is among the first ten
 
-std::string read_text(const std::string& path) {
-  FileReader reader("data", path);
-  std::vector<uint8_t> chunk(1 << 20);
-  std::string text;
-  while (const size_t got = reader.read(chunk))
-    text.append(chunk.begin(), chunk.begin() + static_cast<ptrdiff_t>(got));
-  if (text.empty()) fail("data", "{} is empty: it needs a line for each rating", path);
-  return text;
+constexpr std::string_view kNeed = "a line for each rating";
+
+int32_t id_of(const TabLines& lines, std::string_view text, std::string_view what) {
+  int32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 0 || value >= kMostIds) {
+    lines.refuse("the {} must be a whole number from 0 to {}, got '{}'", what, kMostIds - 1,
+                 shown_text(text));
+  }
+  return value;
 }
-
-uint32_t digest_of(std::string_view text, uint32_t digest) {
-  for (const char c : text) digest = (digest ^ static_cast<uint8_t>(c)) * 16777619u;
-  return digest;
-}
-
-// The lines of a file, one after the other, cut at tabs.
-class Lines {
- public:
-  Lines(const std::string& path, std::string_view text) : path_(path), rest_(text) {}
-
-  bool next() {
-    if (rest_.empty()) return false;
-    ++number_;
-    const size_t end = std::min(rest_.find('\n'), rest_.size());
-    std::string_view line = rest_.substr(0, end);
-    rest_.remove_prefix(std::min(end + 1, rest_.size()));
-    if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
-    fields_.clear();
-    for (;;) {
-      const size_t tab = std::min(line.find('\t'), line.size());
-      fields_.push_back(line.substr(0, tab));
-      if (tab == line.size()) return true;
-      line.remove_prefix(tab + 1);
-    }
-  }
-
-  size_t number() const { return number_; }
-  std::span<const std::string_view> fields() const { return fields_; }
-
-  template <typename... Args>
-  [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
-    fail("data", "{}, line {}: {}", path_, number_, fmt::format(format, std::forward<Args>(args)...));
-  }
-
-  int32_t id(std::string_view text, std::string_view what) const {
-    int32_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size() || value < 0 || value >= kMostIds)
-      refuse("the {} must be a whole number from 0 to {}, got '{}'", what, kMostIds - 1, shown_text(text));
-    return value;
-  }
-
- private:
-  const std::string& path_;
-  std::string_view rest_;
-  std::vector<std::string_view> fields_;
-  size_t number_ = 0;
-};
 
 struct Pairs {
   std::vector<int32_t> users, items;
 };
 
 // Lines "user item rating time", of which the last two only must be there.
-Pairs read_pairs(const std::string& path, const std::string& text) {
+Pairs read_pairs(const std::string& path, uint32_t& digest) {
   Pairs pairs;
-  Lines lines(path, text);
+  TabLines lines(path, kNeed, digest);
   while (lines.next()) {
     const auto fields = lines.fields();
     if (fields.size() != 4) {
       lines.refuse("a rating has 4 columns with tabs between (user, item, rating, time), this has {}",
                    fields.size());
     }
-    pairs.users.push_back(lines.id(fields[0], "user"));
-    pairs.items.push_back(lines.id(fields[1], "item"));
+    pairs.users.push_back(id_of(lines, fields[0], "user"));
+    pairs.items.push_back(id_of(lines, fields[1], "item"));
   }
   return pairs;
 }
 
 // "(user,item)".
-void check_left_out(const Lines& lines, int32_t user, int32_t item) {
+void check_left_out(const TabLines& lines, int32_t user, int32_t item) {
   if (lines.fields()[0] != fmt::format("({},{})", user, item)) {
     lines.refuse("it must begin with ({},{}), as line {} of the test ratings says, got '{}'", user, item,
                  lines.number(), shown_text(lines.fields()[0]));
   }
 }
 
-void read_negatives(const std::string& path, const std::string& text, const Pairs& test, RatingSet& set) {
-  Lines lines(path, text);
+void read_negatives(const std::string& path, const Pairs& test, RatingSet& set) {
+  TabLines lines(path, kNeed, set.digest);
   while (lines.next()) {
     const size_t row = lines.number() - 1;
     if (row >= test.users.size()) {
@@ -128,7 +82,7 @@ void read_negatives(const std::string& path, const std::string& text, const Pair
       lines.refuse("line 1 has {} items that were not met, this has {}", set.candidates - 1, count - 1);
     set.test_items.push_back(test.items[row]);
     for (const std::string_view field : lines.fields().subspan(1)) {
-      const int32_t item = lines.id(field, "item");
+      const int32_t item = id_of(lines, field, "item");
       if (item >= set.items)
         lines.refuse("there is no item {}: the ratings have items 0 to {}", item, set.items - 1);
       set.test_items.push_back(item);
@@ -219,22 +173,16 @@ RatingSet load_ratings(std::string_view name, const std::string& data_dir) {
   const std::string prefix = find_prefix(name, data_dir);
   RatingSet set;
   set.name = name;
-  set.digest = 2166136261u;
-  const auto read = [&](const std::string& path) {
-    std::string text = read_text(path);
-    set.digest = digest_of(text, set.digest);
-    return text;
-  };
-  const std::string train_path = file_of(prefix, kTrain), test_path = file_of(prefix, kTest);
-  const Pairs train = read_pairs(train_path, read(train_path)), test = read_pairs(test_path, read(test_path));
+  set.digest = TabLines::kNoDigest;
+  const Pairs train = read_pairs(file_of(prefix, kTrain), set.digest);
+  const Pairs test = read_pairs(file_of(prefix, kTest), set.digest);
   for (const Pairs* pairs : {&train, &test}) {
     set.users = std::max(set.users, *std::max_element(pairs->users.begin(), pairs->users.end()) + 1);
     set.items = std::max(set.items, *std::max_element(pairs->items.begin(), pairs->items.end()) + 1);
   }
   set.set_pairs(train.users, train.items);
   set.test_users = test.users;
-  const std::string negative_path = file_of(prefix, kNegative);
-  read_negatives(negative_path, read(negative_path), test, set);
+  read_negatives(file_of(prefix, kNegative), test, set);
   return set;
 }
 
