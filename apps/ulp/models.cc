@@ -7,6 +7,7 @@
 #include "apps/ulp/commands.h"
 #include "apps/ulp/text.h"
 #include "ulp/models/model.h"
+#include "ulp/tasks/task.h"
 
 namespace ulp {
 namespace {
@@ -39,7 +40,11 @@ void models_command(bool json) {
   } else {
     fmt::print(
         "\nParameters at width 1 with 10 classes and the input shown (CxHxW). `ulp plan --model NAME` says "
-        "more.\n");
+        "more.\n\nFor other tasks:\n");
+    for (const TaskInfo& task : tasks()) {
+      if (&task == &tasks().front()) continue;  // classification, above
+      fmt::print("  --task {:<12}--model {:<10}{}\n", task.name, fmt::join(task.models(), ", "), task.about);
+    }
   }
 }
 

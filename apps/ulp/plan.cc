@@ -299,6 +299,7 @@ void add_plan_command(CLI::App& program) {
       "  ulp plan --model resnet18 --policy peak:300MB\n"
       "  ulp plan --model resnet18 --optimizer adamw --update extra:8 --state 8bit --fused-backward\n"
       "  ulp plan --model resnet18 --policy size:0.5 --device cuda\n"
+      "  ulp plan --task clicks --model dlrm --input 10000 --policy s2fp8\n"
       "  ulp plan --task characters --model charmlp --length 64 --classes 80 --policy size:0.5\n"
       "  ulp plan --model squeezenet --width 0.25 --json");
   command->callback([options] { that_must_fit("plan", [&] { plan_command(*options); }); });

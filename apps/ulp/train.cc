@@ -108,6 +108,7 @@ void add_train_command(CLI::App& program) {
       "and stops.\n"
       "Examples:\n"
       "  ulp train --model resnet20 --data fashion-mnist --epochs 3\n"
+      "  ulp train --task clicks --data synthetic-clicks --model dlrm --lr 0.1 --epochs 1\n"
       "  ulp train --model lenet --data mnist --data-dir ~/data --optimizer adam --out runs/lenet\n"
       "  ulp train --config runs/lenet/config.toml --seed 1 --out runs/lenet-1\n"
       "  ulp train --resume runs/lenet\n"

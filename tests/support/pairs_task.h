@@ -2,26 +2,18 @@
 // the area under the curve, whose meter must see every score.
 #pragma once
 
-#include <fmt/ranges.h>
-
-#include <algorithm>
-#include <charconv>
 #include <memory>
-#include <numeric>
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
-#include "ulp/base/error.h"
 #include "ulp/base/philox.h"
 #include "ulp/graph/ops.h"
-#include "ulp/tasks/task.h"
+#include "ulp/tasks/area.h"
 
 namespace ulp {
 
-// The chance that one of the kind 1 has a higher score than one of the kind 0; of equals half.
 class AreaMeter : public Meter {
  public:
   void add(const Outputs& outputs, const FeedBatch& batch) override {
@@ -29,56 +21,16 @@ class AreaMeter : public Meter {
     const auto* kinds = static_cast<const float*>(batch.find("kind")->values) + outputs.first();
     for (size_t i = 0; i < scores.size(); ++i) add(scores[i], kinds[i] > 0.5f);
   }
-  void add(float score, bool kind) { (kind ? ones_ : zeros_).push_back(score); }
+  void add(float score, bool kind) { area_.add(score, kind); }
 
-  std::vector<double> values() const override {
-    if (zeros_.empty() || ones_.empty()) return {0.5};
-    std::vector<float> below = zeros_;
-    std::sort(below.begin(), below.end());
-    uint64_t twice = 0;
-    for (const float score : ones_) {
-      const auto [first, last] = std::equal_range(below.begin(), below.end(), score);
-      twice += static_cast<uint64_t>((first - below.begin()) + (last - below.begin()));
-    }
-    return {static_cast<double>(twice) / 2 / static_cast<double>(zeros_.size() * ones_.size())};
-  }
-  void reset() override {
-    zeros_.clear();
-    ones_.clear();
-  }
-  void merge(const Meter& other) override {
-    const auto& from = dynamic_cast<const AreaMeter&>(other);
-    zeros_.insert(zeros_.end(), from.zeros_.begin(), from.zeros_.end());
-    ones_.insert(ones_.end(), from.ones_.begin(), from.ones_.end());
-  }
-  State save() const override {
-    return {{"zeros", fmt::format("{}", fmt::join(zeros_, " "))},
-            {"ones", fmt::format("{}", fmt::join(ones_, " "))}};
-  }
-  void restore(const State& state) override {
-    std::vector<float> zeros = scores(state, "zeros"), ones = scores(state, "ones");
-    zeros_ = std::move(zeros);
-    ones_ = std::move(ones);
-  }
+  std::vector<double> values() const override { return {area_.value()}; }
+  void reset() override { area_ = {}; }
+  void merge(const Meter& other) override { area_.merge(dynamic_cast<const AreaMeter&>(other).area_); }
+  State save() const override { return area_.save(); }
+  void restore(const State& state) override { area_.restore(state); }
 
  private:
-  static std::vector<float> scores(const State& state, const std::string& key) {
-    const auto found = state.find(key);
-    if (found == state.end()) fail("checkpoint", "the state of the area has no '{}'", key);
-    std::vector<float> all;
-    const char *at = found->second.data(), *end = at + found->second.size();
-    while (at != end) {
-      float score = 0;
-      const auto [rest, error] = std::from_chars(at, end, score);
-      if (error != std::errc() || (rest != end && *rest != ' '))
-        fail("checkpoint", "the state of the area has '{}' as '{}'", key, found->second);
-      all.push_back(score);
-      at = rest == end ? rest : rest + 1;
-    }
-    return all;
-  }
-
-  std::vector<float> zeros_, ones_;
+  RocArea area_;
 };
 
 // Four numbers an example, whose sum decides its kind but for noise.

@@ -20,8 +20,8 @@ constexpr int64_t kRows = 1'000'000, kIds = 10'000, kMostIds = 1 << 20;
 constexpr int64_t kMostTrain = int64_t{1} << 31, kMostTest = 200'000;
 
 // How far each part of a chance spreads: one standard deviation of all effects of its kind together.
-constexpr float kOfIds = 1.1f, kOfPairs = 0.6f, kOfCounts = 0.9f;
-constexpr float kUsual = -0.9f;   // three of four are not clicked
+constexpr float kOfIds = 0.8f, kOfPairs = 0.35f, kOfCounts = 0.6f;
+constexpr float kUsual = -0.75f;  // three of four are not clicked
 constexpr uint64_t kBuckets = 8;  // into which pairs sort the ids of either table
 
 // A number of mean 0 and deviation 1 that belongs to these words: a sum of four even ones.

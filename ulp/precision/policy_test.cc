@@ -240,6 +240,17 @@ TEST(Policy, OfATableThatIsLookedUpTheRowsAreNarrow) {
   EXPECT_EQ(low_names(parse_policy("s2fp8")->assign(graph)), expected);
 }
 
+// What is multiplied with itself is an operand as any other; views stand for what they are views of.
+TEST(Policy, VectorsThatAreMultipliedWithEachOtherAreNarrow) {
+  Graph graph;
+  Builder b(graph, Mode::training);
+  const TensorId x = relu(b, "relu", input(b, "x", {3, 8}));
+  const TensorId pairs = dot_interaction(b, "pairs", reshape(b, "vectors", x, {3, 4, 2}));
+  relu(b, "after", pairs);
+  EXPECT_EQ(low_names(parse_policy("s2fp8")->assign(graph)), with_grads({"relu.out", "pairs.out"}));
+  EXPECT_EQ(low_names(parse_policy("op-out")->assign(graph)), Names());  // the first product, and the last
+}
+
 // Ten groups of one size.
 Graph ten_inputs() {
   Graph graph;

@@ -7,8 +7,10 @@
 
 namespace ulp {
 
-extern const TaskInfo classification_task, characters_task, ranking_task;
+extern const TaskInfo classification_task, characters_task, ranking_task, clicks_task;
 
-inline auto all_tasks() { return std::array{classification_task, characters_task, ranking_task}; }
+inline auto all_tasks() {
+  return std::array{classification_task, characters_task, ranking_task, clicks_task};
+}
 
 }  // namespace ulp

@@ -13,21 +13,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <stdexcept>
 #include <tuple>
 #include <utility>
 
 #include "ulp/base/augment.h"
 #include "ulp/base/error.h"
-#include "ulp/data/prefetch.h"
 #include "ulp/data/ratings.h"
-#include "ulp/data/shuffle.h"
 #include "ulp/graph/ops.h"
 #include "ulp/models/recommenders.h"
+#include "ulp/tasks/example_stream.h"
 #include "ulp/tasks/list.h"
 
 namespace ulp {
@@ -40,110 +39,47 @@ constexpr Metric kMetrics[] = {
 constexpr size_t kPlaces = 10;
 constexpr size_t kDrawn = 4;  // items not met, for each that was
 
-struct PairBatch {
-  std::vector<int32_t> users, items;
-  std::vector<float> labels;
-  uint32_t epoch = 0;
-};
-
-// Batches made ahead: what is in one depends on its number alone.
-class PairStream : public BatchStream {
+class PairMaker : public BatchMaker {
  public:
-  PairStream(std::shared_ptr<const RatingSet> set, Part part, int64_t batch, int64_t subset, uint64_t seed)
-      : set_(std::move(set)),
-        part_(part),
-        seed_(seed),
-        chosen_(choose(subset)),
-        batch_(std::min(static_cast<size_t>(batch), chosen_.size())),
-        batches_((chosen_.size() + batch_ - 1) / batch_),
-        order_(chosen_),
-        buffers_(kBuffers),
-        prefetch_(
-            kBuffers, 1, [this](uint64_t number, size_t slot) { claim(number, buffers_[slot]); },
-            [this](uint64_t, size_t slot) { fill(buffers_[slot]); }) {}
+  PairMaker(std::shared_ptr<const RatingSet> set, Part part, uint64_t seed)
+      : set_(std::move(set)), part_(part), seed_(seed) {}
 
-  const FeedBatch& next() override {
-    if (!prefetch_.started()) seek(0, 0);
-    const Buffer& made = buffers_[prefetch_.next()];
-    fed_.shape = {static_cast<int64_t>(made.examples.size())};
-    fed_.epoch = made.epoch;
-    fed_.feeds = {feed_of("users", std::span<const int32_t>(made.users)),
-                  feed_of("items", std::span<const int32_t>(made.items)),
-                  feed_of("labels", std::span<const float>(made.labels))};
-    return fed_;
-  }
-  void seek(uint32_t epoch, uint64_t batch) override { prefetch_.start(epoch * batches_ + batch); }
-  size_t examples() const override { return chosen_.size(); }
-  uint64_t batches() const override { return batches_; }
-
- private:
-  static constexpr size_t kBuffers = 3;
-  struct Buffer {
-    uint32_t epoch = 0;
-    std::vector<uint32_t> examples;
-    std::vector<int32_t> users, items;
-    std::vector<float> labels;
-  };
-
-  std::vector<uint32_t> choose(int64_t subset) const {
-    const size_t all = part_ == Part::train ? set_->met.size() * (1 + kDrawn) : set_->test_items.size();
-    if (part_ == Part::train && subset > 0) return choose_subset(all, static_cast<size_t>(subset), seed_);
-    std::vector<uint32_t> every(all);
-    std::iota(every.begin(), every.end(), 0u);
-    return every;
-  }
-
-  // Called for one batch at a time, in their order.
-  void claim(uint64_t number, Buffer& buffer) {
-    buffer.epoch = static_cast<uint32_t>(number / batches_);
-    if (part_ == Part::train && (!shuffled_ || order_epoch_ != buffer.epoch)) {
-      order_ = chosen_;
-      shuffle(order_, seed_, buffer.epoch);
-      order_epoch_ = buffer.epoch;
-      shuffled_ = true;
-    }
-    const size_t begin = number % batches_ * batch_, count = std::min(batch_, order_.size() - begin);
-    const auto from = order_.begin() + static_cast<ptrdiff_t>(begin);
-    buffer.examples.assign(from, from + static_cast<ptrdiff_t>(count));
-  }
-
-  void fill(Buffer& buffer) const {
-    const size_t count = buffer.examples.size();
-    buffer.users.resize(count);
-    buffer.items.resize(count);
-    buffer.labels.resize(count);
-    for (size_t i = 0; i < count; ++i) {
-      const uint32_t example = buffer.examples[i];
+  void make(size_t slot, std::span<const uint32_t> examples, uint32_t epoch) override {
+    Pairs& pairs = slots_[slot];
+    pairs.users.resize(examples.size());
+    pairs.items.resize(examples.size());
+    pairs.labels.resize(examples.size());
+    for (size_t i = 0; i < examples.size(); ++i) {
+      const uint32_t example = examples[i];
       if (part_ == Part::test) {
-        buffer.users[i] = set_->test_users[example / set_->candidates];
-        buffer.items[i] = set_->test_items[example];
-        buffer.labels[i] = example % set_->candidates == 0 ? 1.0f : 0.0f;
+        pairs.users[i] = set_->test_users[example / set_->candidates];
+        pairs.items[i] = set_->test_items[example];
+        pairs.labels[i] = example % set_->candidates == 0 ? 1.0f : 0.0f;
         continue;
       }
       const size_t pair = example / (1 + kDrawn);
       const bool met = example % (1 + kDrawn) == 0;
-      buffer.users[i] = set_->user_of[pair];
-      buffer.items[i] =
-          met ? set_->met[pair] : draw_unmet(*set_, buffer.users[i], seed_, buffer.epoch, example);
-      buffer.labels[i] = met ? 1.0f : 0.0f;
+      pairs.users[i] = set_->user_of[pair];
+      pairs.items[i] = met ? set_->met[pair] : draw_unmet(*set_, pairs.users[i], seed_, epoch, example);
+      pairs.labels[i] = met ? 1.0f : 0.0f;
     }
   }
+  std::vector<Feed> feeds(size_t slot) const override {
+    const Pairs& pairs = slots_[slot];
+    return {feed_of("users", std::span<const int32_t>(pairs.users)),
+            feed_of("items", std::span<const int32_t>(pairs.items)),
+            feed_of("labels", std::span<const float>(pairs.labels))};
+  }
 
+ private:
+  struct Pairs {
+    std::vector<int32_t> users, items;
+    std::vector<float> labels;
+  };
   const std::shared_ptr<const RatingSet> set_;
   const Part part_;
   const uint64_t seed_;
-  const std::vector<uint32_t> chosen_;  // numbers of the examples, ascending
-  const size_t batch_;
-  const uint64_t batches_;
-
-  // The order of one epoch, for claim alone.
-  std::vector<uint32_t> order_;
-  uint32_t order_epoch_ = 0;
-  bool shuffled_ = false;
-
-  std::vector<Buffer> buffers_;
-  FeedBatch fed_;
-  Prefetch prefetch_;  // last: its thread ends before anything it uses
+  std::array<Pairs, ExampleStream::kSlots> slots_;
 };
 
 // Scores come in the order of the test set, a user's items together and the left-out one first; a
@@ -255,7 +191,9 @@ class RankingTask : public LearningTask {
   }
   std::unique_ptr<BatchStream> stream(Part part) const override {
     const int64_t batch = part == Part::train ? options_.batch : options_.batch / options_.micro_batches;
-    return std::make_unique<PairStream>(set_, part, batch, options_.subset, options_.seed);
+    const size_t all = part == Part::train ? set_->met.size() * (1 + kDrawn) : set_->test_items.size();
+    return std::make_unique<ExampleStream>(std::make_unique<PairMaker>(set_, part, options_.seed), part, all,
+                                           batch, options_.subset, options_.seed);
   }
   std::unique_ptr<Meter> meter() const override { return std::make_unique<PlaceMeter>(set_->candidates); }
   void keep_data(Engine&) const override {}

@@ -1,5 +1,6 @@
 #include "ulp/tasks/task.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -163,6 +164,129 @@ TEST(Meter, PlacesOfTheLeftOutItem) {
   const std::unique_ptr<Meter> none = task->meter();
   none->add(Outputs({}, 0, 8), {});
   EXPECT_TRUE(std::isnan(none->values().at(0)));
+}
+
+TEST(RocArea, WorkedOutByHand) {
+  RocArea area;
+  EXPECT_EQ(area.value(), 0.5);
+  for (const float score : {3.0f, 1.0f, 2.0f}) area.add(score, true);
+  EXPECT_EQ(area.value(), 0.5);
+  for (const float score : {2.0f, 0.0f}) area.add(score, false);
+  // 3 is above both, 1 above one, 2 above one and level with the other: 4.5 of 6.
+  EXPECT_EQ(area.value(), 0.75);
+  RocArea other;
+  other.add(std::numeric_limits<float>::infinity(), false);
+  area.merge(other);
+  EXPECT_EQ(area.value(), 4.5 / 9);
+  other.add(std::numeric_limits<float>::quiet_NaN(), true);
+  area.merge(other);
+  EXPECT_TRUE(std::isnan(area.value()));
+}
+
+// The area of the test rows of a task, in any cut; steps of training have no scores.
+TEST(Meter, AreaOfClicks) {
+  TaskOptions options;
+  options.task = "clicks";
+  options.model = "dlrm";
+  options.batch = 8;
+  const std::unique_ptr<LearningTask> task = sketch_task(options, {.input = "30"}, {.train = 20, .test = 44});
+  ASSERT_EQ(task->metrics().size(), 1u);
+  const std::vector<Scored> all = scored(203, 9);
+  std::vector<float> clicked, scores;
+  for (const Scored& one : all) {
+    clicked.push_back(one.kind ? 1.0f : 0.0f);
+    scores.push_back(one.score);
+  }
+  const FeedBatch batch{{static_cast<int64_t>(all.size())}, {feed_of("clicked", clicked)}};
+  std::mt19937 random(2);
+  for (int trial = 0; trial < 20; ++trial) {
+    const std::unique_ptr<Meter> meter = task->meter();
+    for (size_t at = 0; at < scores.size();) {
+      const size_t count = std::min<size_t>(scores.size() - at, 1 + random() % 40);
+      const auto from = scores.begin() + static_cast<ptrdiff_t>(at);
+      meter->add(outputs_of("score.out", {from, from + static_cast<ptrdiff_t>(count)},
+                            static_cast<int64_t>(at), static_cast<int64_t>(count)),
+                 batch);
+      at += count;
+    }
+    meter->add(Outputs({}, 0, 8), batch);
+    EXPECT_NEAR(meter->values().at(0), area_of(all), 1e-12);
+    const std::unique_ptr<Meter> again = task->meter();
+    again->restore(meter->save());
+    EXPECT_EQ(again->values(), meter->values());
+    again->merge(*task->meter());
+    EXPECT_EQ(again->save(), meter->save());
+  }
+}
+
+// A parameter for each table, and numbers of the paper's layers.
+TEST(Task, ClicksAreLearnedFromATableForEachKindOfIds) {
+  TaskOptions options;
+  options.task = "clicks";
+  options.model = "dlrm";
+  options.batch = 4;
+  const auto weights = [&](const std::string& tables, double width) {
+    options.width = width;
+    Graph graph;
+    Builder b(graph, Mode::training);
+    sketch_task(options, {.input = tables})->build()(b, {4});
+    size_t count = 0;
+    for (const TensorInfo& tensor : graph.tensors())
+      count += tensor.kind == Kind::weight && tensor.name.starts_with("table") ? 1 : 0;
+    EXPECT_EQ(count, 26u);
+    EXPECT_EQ(graph[graph.find("interaction.out")].shape, (Shape{4, 27 * 26 / 2}));
+    return graph.parameters();
+  };
+  constexpr size_t kBottom = 14 * 512 + 513 * 256 + 257 * 64 + 65 * 16;
+  constexpr size_t kTop = (351 + 16 + 1) * 512 + 513 * 256 + 257;
+  EXPECT_EQ(weights("10000", 1), 26u * 10000 * 16 + kBottom + kTop);
+  std::string sizes = "7";
+  for (int i = 1; i < 26; ++i) sizes += fmt::format("x{}", i);
+  EXPECT_EQ(weights(sizes, 1), (7u + 25 * 26 / 2) * 16 + kBottom + kTop);
+  EXPECT_LT(weights("10000", 0.5), weights("10000", 1) / 2 + 1000);
+  for (const std::string& bad :
+       std::vector<std::string>{"x", "10x", "0", "10x20", "-1", "99999999", "1.5", sizes + "x1"})
+    EXPECT_SAYS(sketch_task(options, {.input = bad}), "the size of its tables, such as 10000, or 26 sizes");
+}
+
+// Batches of made-up rows have the rows of the set, and a subset is of the training rows alone.
+TEST(Task, ClicksOfASubset) {
+  TaskOptions options;
+  options.task = "clicks";
+  options.model = "dlrm";
+  options.data = "synthetic-clicks:1000:20";
+  options.batch = 64;
+  options.subset = 100;
+  const std::unique_ptr<LearningTask> task = make_task(options);
+  EXPECT_EQ(task->examples(Part::train), 100u);
+  EXPECT_EQ(task->examples(Part::test), 100u);
+  ASSERT_EQ(task->metrics().size(), 2u);
+  const double best = task->meter()->values().at(1);
+  EXPECT_GT(best, 0.65);
+  EXPECT_LT(best, 0.95);
+  EXPECT_EQ(task->id().input, "20");
+  const std::unique_ptr<BatchStream> stream = task->stream(Part::train), again = task->stream(Part::train);
+  EXPECT_EQ(stream->batches(), 2u);
+  std::vector<float> first;
+  for (int i = 0; i < 4; ++i) {
+    const FeedBatch& batch = stream->next();
+    EXPECT_EQ(batch.shape.examples, i % 2 == 0 ? 64 : 36);
+    EXPECT_EQ(batch.epoch, static_cast<uint32_t>(i / 2));
+    const auto* numbers = static_cast<const float*>(batch.find("numbers")->values);
+    for (int64_t k = 0; k < 13 * batch.shape.examples; ++k) EXPECT_GE(numbers[k], 0);
+    if (i == 3) first.assign(numbers, numbers + 13);
+  }
+  again->seek(1, 1);
+  const auto* numbers = static_cast<const float*>(again->next().find("numbers")->values);
+  EXPECT_EQ(std::vector<float>(numbers, numbers + 13), first);
+  options.subset = 1001;
+  EXPECT_SAYS(make_task(options), "has 1000 training examples, too few for a subset of 1001");
+  options.subset = 0;
+  options.length = 32;
+  EXPECT_SAYS(make_task(options), "clicks have no use for --augment");
+  options.length = 64;
+  options.model = "ncf";
+  EXPECT_SAYS(make_task(options), "clicks are learned by --model dlrm, got 'ncf'");
 }
 
 // Those of the tasks that there are.
