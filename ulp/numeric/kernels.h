@@ -73,7 +73,7 @@ using Squeeze = void (*)(const S2fp8Map& map, const float* in, size_t n, float* 
 inline constexpr uint32_t kS2fp8Codes = 128, kS2fp8Buckets = 512, kNoMagnitude = 0x7FFFFFFFu;
 struct S2fp8Borders {
   alignas(64) uint32_t least[kS2fp8Codes];
-  alignas(64) uint8_t most[kS2fp8Buckets];
+  alignas(64) uint8_t most[kS2fp8Buckets + 4];  // the last four are read as parts of words, and not used
   uint32_t shift;
 };
 // least[c] from starts[c], the smallest log2|Y| of code c (s2fp8.cc).

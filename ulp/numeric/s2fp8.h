@@ -118,6 +118,13 @@ ULP_HD inline uint32_t s2fp8_squeeze(const S2fp8Map& map, uint32_t x) {
   return s2fp8_power(s2fp8_exponent(map, magnitude)) | (x & 0x80000000u);
 }
 
+// log2_fixed of a value of e5m2, whose significand is a number of quarters.
+ULP_HD constexpr int32_t log2_of_e5m2(uint32_t magnitude) {
+  const uint32_t quarters = magnitude >> 21 & 3;
+  const int32_t fraction = quarters == 0 ? 0 : quarters == 1 ? 1350264 : quarters == 2 ? 2453511 : 3386292;
+  return (static_cast<int32_t>(magnitude >> 23) - 127) * (1 << kLogFraction) + fraction;
+}
+
 // Pattern of Y, one of the values of e5m2, back to a pattern of x. Never infinite for a finite Y,
 // nor zero for another: where fp32 ends, its largest or smallest number stands.
 ULP_HD inline uint32_t s2fp8_restore(const S2fp8Map& map, uint32_t y) {
@@ -126,7 +133,7 @@ ULP_HD inline uint32_t s2fp8_restore(const S2fp8Map& map, uint32_t y) {
   // log2|x| = whole + rest, the whole part apart so that a large mu costs the rest no bits.
   const int32_t whole = (map.mu + (1 << (kLogFraction - 1))) >> kLogFraction;
   const float mu_rest = static_cast<float>(map.mu - whole * (1 << kLogFraction)) * 0x1p-22f;
-  const float rest = static_cast<float>(log2_fixed(magnitude)) * 0x1p-22f / map.alpha + mu_rest;
+  const float rest = static_cast<float>(log2_of_e5m2(magnitude)) * 0x1p-22f / map.alpha + mu_rest;
   const float n = nearest_integer(rest);
   const float power = exp2_near(rest - n);  // in [2^-1/2, 2^1/2]
   const int32_t exponent = whole + static_cast<int32_t>(n);

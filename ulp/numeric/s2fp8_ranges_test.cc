@@ -147,5 +147,13 @@ TEST(S2fp8Ranges, CodesGrowWithTheirLogarithms) {
   }
 }
 
+TEST(S2fp8Ranges, LogarithmsOfCodesAreThoseOfNumbers) {
+  const CodecSpec e5m2 = make_spec(parse_format("e5m2"), Overflow::saturate);
+  for (uint32_t code = 1; code <= e5m2.max_code; ++code) {
+    const uint32_t value = decode_scalar(e5m2, code);
+    EXPECT_EQ(log2_of_e5m2(value), log2_fixed(value)) << code;
+  }
+}
+
 }  // namespace
 }  // namespace ulp

@@ -365,6 +365,41 @@ void look_up(const uint32_t* value, const uint8_t* codes, size_t n, float* out) 
   if (i < n) reference_look_up(value, codes + i, n - i, out + i);
 }
 
+#elif HWY_TARGET == HWY_AVX2
+
+// Tables in memory, of which a vector of numbers is gathered at once.
+uint64_t encode_by_borders(const S2fp8Borders& borders, const float* in, size_t n, uint8_t* out) {
+  using DI8 = hn::CappedTag<int32_t, 8>;
+  const DI8 di;
+  const hn::Rebind<uint8_t, DI8> db;
+  const hn::Rebind<float, DI8> df;
+  constexpr size_t kLanes = 8;
+  const auto* least = reinterpret_cast<const int32_t*>(borders.least);
+  const auto* most = reinterpret_cast<const int32_t*>(borders.most);
+  const auto magnitude_mask = hn::Set(di, 0x7FFFFFFF), first = hn::Set(di, least[1]),
+             last_bucket = hn::Set(di, static_cast<int32_t>(kS2fp8Buckets - 1)), byte = hn::Set(di, 0xFF),
+             sign_bit = hn::Set(di, 0x80);
+  const int shift = static_cast<int>(borders.shift);
+  uint64_t zeros = 0;
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const auto x = hn::BitCast(di, hn::LoadU(df, in + i));
+    const auto magnitude = hn::And(x, magnitude_mask);
+    const auto bucket =
+        hn::Min(hn::ShiftRightSame(hn::Sub(hn::Max(magnitude, first), first), shift), last_bucket);
+    const auto top = hn::And(hn::GatherOffset(di, most, bucket), byte);
+    const auto less = hn::VecFromMask(di, hn::Lt(magnitude, hn::GatherIndex(di, least, top)));
+    zeros += hn::CountTrue(di, hn::Lt(magnitude, first));
+    const auto code = hn::Or(hn::Add(top, less), hn::And(hn::ShiftRight<24>(x), sign_bit));
+    hn::StoreU(hn::DemoteTo(db, code), db, out + i);
+  }
+  return zeros + (i < n ? reference_encode_by_borders(borders, in + i, n - i, out + i) : 0);
+}
+
+void look_up(const uint32_t* value, const uint8_t* codes, size_t n, float* out) {
+  reference_look_up(value, codes, n, out);
+}
+
 #else
 
 uint64_t encode_by_borders(const S2fp8Borders& borders, const float* in, size_t n, uint8_t* out) {
