@@ -105,7 +105,7 @@ class Check {
         rounds_(4 * n),
         state_(sizeof(StepState)),
         stats_(2 * sizeof(EncodeStats)),
-        space_(256) {
+        space_(kConvertSpace) {
     fill_random(in_.floats(), n);
     gpu().upload(numbers_.data(), in_.bytes(), 4 * n);
   }
@@ -229,7 +229,7 @@ double seconds(const Work& work) {
 void speed() {
   const size_t n = size_t{1} << 28;
   const GpuArray from(4 * n), to(4 * n), codes(2 * n), state(sizeof(StepState)), stats(sizeof(EncodeStats)),
-      space(256);
+      space(kConvertSpace);
   std::vector<float> values(size_t{1} << 20);
   for (size_t i = 0; i < values.size(); ++i) {
     const uint32_t word = philox({{static_cast<uint32_t>(i), 0, 0, 0}}, {{1, 1}}).word[0];
@@ -280,6 +280,41 @@ void speed() {
     line(fmt::format("decode {} to fp32", name), 4 + static_cast<double>(view.stored.bits) / 8, seconds([&] {
            ulp::cuda::decode(view, step, Rows::all(n), DecodedType::fp32, to.data(), space.data(), nullptr);
          }));
+  }
+  // S2FP8 reads what it writes twice. Also tensors of the sizes that a small network has, where launches
+  // take the time.
+  for (const size_t count : {n, size_t{2} << 20, size_t{1} << 18, size_t{36864}, size_t{2304}}) {
+    WriteView view;
+    view.stored = stored_view(parse_storage("s2fp8"), Overflow::saturate, count);
+    view.stored.codes = codes.data();
+    view.stored.side = reinterpret_cast<uint32_t*>(codes.data() + aligned_bytes(count));
+    view.stats = reinterpret_cast<EncodeStats*>(stats.data());
+    ReadView read, rounding;
+    read.stored = view.stored;
+    rounding.stored = stored_view(parse_storage("fp32"), Overflow::saturate, count);
+    rounding.stored.codes = from.data();
+    rounding.rounds_s2fp8 = true;
+    rounding.operand = view.stored.codec;
+    rounding.stats = view.stats;
+    const auto report = [&](const char* what, double bytes, double time) {
+      const double size = static_cast<double>(count);
+      fmt::print("{:<14}{:>12} numbers{:>10.2f} us{:>8.0f} GB/s {:>6.2f} of the copy's{:>8.1f} G numbers/s\n",
+                 what, count, time * 1e6, bytes * size / time * 1e-9, bytes * size / time * 1e-9 / copy_rate,
+                 size / time * 1e-9);
+      std::fflush(stdout);
+    };
+    report("encode s2fp8", 9, seconds([&] {
+             ulp::cuda::encode(view, step, Rows::all(count), reinterpret_cast<const float*>(from.data()),
+                               space.data(), nullptr);
+           }));
+    report("round to s2fp8", 12, seconds([&] {
+             ulp::cuda::decode(rounding, step, Rows::all(count), DecodedType::fp32, to.data(), space.data(),
+                               nullptr);
+           }));
+    report("decode s2fp8", 5, seconds([&] {
+             ulp::cuda::decode(read, step, Rows::all(count), DecodedType::fp32, to.data(), space.data(),
+                               nullptr);
+           }));
   }
 }
 

@@ -246,5 +246,115 @@ TEST(EmulatedConvert, StrangeFormats) {
   }
 }
 
+// A whole tensor in S2FP8: codes, statistics and range events; an operand rounded from elsewhere and in
+// place; read as a whole, by rows from any on, and with rows padded.
+void compare_s2fp8(const std::vector<float>& in) {
+  SCOPED_TRACE(in.size());
+  const size_t n = in.size();
+  const Storage storage = parse_storage("s2fp8");
+  std::vector<uint8_t> codes(n);
+  std::vector<uint32_t> side(2);
+  const EncodeStats stats = ulp::encode(storage, {}, in, codes, side);
+  std::vector<float> values(n);
+  ulp::decode(storage, codes, side, values);
+
+  std::vector<Line> source(n / 4 + 1), made(n / 16 + 1), out(n / 2 + 2), space(kConvertSpace / sizeof(Line));
+  std::memcpy(source.data(), in.data(), 4 * n);
+  std::memset(space.data(), 0xAB, kConvertSpace);  // whatever another task left
+  const StepState state;
+  EncodeStats seen;
+  uint32_t made_side[2] = {};
+  WriteView view;
+  view.stored = stored_view(storage, Overflow::saturate, n);
+  view.stored.codes = reinterpret_cast<uint8_t*>(made.data());
+  view.stored.side = made_side;
+  view.stats = &seen;
+  encode(view, &state, Rows::all(n), reinterpret_cast<const float*>(source.data()), space.data(), nullptr);
+  EXPECT_EQ(std::memcmp(made.data(), codes.data(), n), 0);
+  EXPECT_EQ(std::memcmp(made_side, side.data(), sizeof made_side), 0);
+  EXPECT_EQ(seen, stats);
+  EXPECT_EQ(std::memcmp(source.data(), in.data(), 4 * n), 0);
+
+  ReadView read;
+  read.stored = view.stored;
+  const auto got = [&] { return reinterpret_cast<const float*>(out.data()); };
+  decode(read, &state, Rows::all(n), DecodedType::fp32, out.data(), space.data(), nullptr);
+  EXPECT_EQ(std::memcmp(got(), values.data(), 4 * n), 0);
+  for (const size_t first : {size_t{1}, size_t{8}}) {
+    if (n < 20) continue;
+    const Rows some{first, n - first - 3, 1, 1};
+    decode(read, &state, some, DecodedType::fp32, out.data(), space.data(), nullptr);
+    EXPECT_EQ(std::memcmp(got(), values.data() + first, 4 * some.count), 0);
+  }
+  if (n > 6) {
+    const Rows padded{1, n / 3 - 1, 3, 4};
+    decode(read, &state, padded, DecodedType::fp32, out.data(), space.data(), nullptr);
+    size_t wrong = 0;
+    for (size_t i = 0; i < padded.count * 4; ++i) {
+      const float want = i % 4 == 3 ? 0.0f : values[3 + i / 4 * 3 + i % 4];
+      wrong += std::memcmp(got() + i, &want, sizeof want) != 0 ? 1 : 0;
+    }
+    EXPECT_EQ(wrong, 0u);
+  }
+
+  ReadView rounds;
+  rounds.stored = stored_view(parse_storage("fp32"), Overflow::saturate, n);
+  rounds.stored.codes = reinterpret_cast<uint8_t*>(source.data());
+  rounds.rounds_s2fp8 = true;
+  rounds.operand = view.stored.codec;
+  seen = {};
+  rounds.stats = &seen;
+  decode(rounds, &state, Rows::all(n), DecodedType::fp32, out.data(), space.data(), nullptr);
+  EXPECT_EQ(std::memcmp(got(), values.data(), 4 * n), 0);
+  EXPECT_EQ(seen, stats);
+  // A weight of 16 bits is decoded first, and rounded where it then is.
+  std::vector<uint8_t> halves(2 * n);
+  ulp::encode(parse_format("bf16"), {}, in, halves, 0);
+  std::vector<float> rounded(n);
+  ulp::decode(parse_format("bf16"), halves, rounded);
+  const EncodeStats again = ulp::encode(storage, {}, rounded, codes, side);
+  ulp::decode(storage, codes, side, values);
+  std::memcpy(source.data(), halves.data(), 2 * n);
+  rounds.stored = stored_view(parse_storage("bf16"), Overflow::saturate, n);
+  rounds.stored.codes = reinterpret_cast<uint8_t*>(source.data());
+  seen = {};
+  decode(rounds, &state, Rows::all(n), DecodedType::fp32, out.data(), space.data(), nullptr);
+  EXPECT_EQ(std::memcmp(got(), values.data(), 4 * n), 0);
+  EXPECT_EQ(seen, again);
+}
+
+TEST(EmulatedConvert, S2fp8) {
+  for (const size_t n : {1, 7, 8, 33, 4099}) compare_s2fp8(numbers(n, 0));
+  compare_s2fp8(numbers(10'000, 17));
+  compare_s2fp8(std::vector<float>(100, 0.0f));
+  compare_s2fp8(std::vector<float>(100, -3.0f));
+  // More than narrow blocks take.
+  compare_s2fp8(numbers(300'001, 0));
+}
+
+TEST(EmulatedConvert, ASkippedUpdateKeepsItsS2fp8) {
+  const std::vector<float> in = numbers(64, 0);
+  std::vector<Line> source(16), codes(4), space(kConvertSpace / sizeof(Line));
+  std::memcpy(source.data(), in.data(), 256);
+  std::memset(codes.data(), 0x33, 64);
+  StepState state;
+  state.skip = 1;
+  EncodeStats seen;
+  uint32_t side[2] = {7, 8};
+  WriteView view;
+  view.stored = stored_view(parse_storage("s2fp8"), Overflow::saturate, 64);
+  view.stored.codes = reinterpret_cast<uint8_t*>(codes.data());
+  view.stored.side = side;
+  view.stats = &seen;
+  view.update = true;
+  encode(view, &state, Rows::all(64), reinterpret_cast<const float*>(source.data()), space.data(), nullptr);
+  EXPECT_EQ(codes[3].word[3], 0x33333333u);
+  EXPECT_TRUE(side[0] == 7 && side[1] == 8);
+  EXPECT_EQ(seen, EncodeStats{});
+  state.skip = 0;
+  encode(view, &state, Rows::all(64), reinterpret_cast<const float*>(source.data()), space.data(), nullptr);
+  EXPECT_NE(codes[3].word[3], 0x33333333u);
+}
+
 }  // namespace
 }  // namespace ulp::cuda

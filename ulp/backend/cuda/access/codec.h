@@ -117,6 +117,14 @@ __device__ inline float scaled_by(float x, uint32_t scale) {
   return (float_bits(x) & 0x7FFFFFFFu) > 0x7F800000u ? x : product;
 }
 
+// The values of the 256 codes of an S2FP8 tensor. All threads of the block must call it, and
+// synchronise before they read.
+__device__ inline void make_s2fp8_values(const StoredView& view, float* values) {
+  const S2fp8Map map = s2fp8_map({bits_float(view.side[0]), bits_float(view.side[1])});
+  for (uint32_t code = threadIdx.x; code < 256; code += blockDim.x)
+    values[code] = bits_float(s2fp8_restore(map, decode_quick(view.codec, code)));
+}
+
 // Decodes what is stored. Elements beyond the tensor's end are 0.
 __device__ inline void load_stored(const StoredView& view, uint64_t group, float (&x)[8]) {
   uint32_t code[8];

@@ -1,7 +1,6 @@
 #include "ulp/backend/cuda/access/convert.h"
 
-#include <climits>
-
+#include "ulp/backend/cuda/access/convert_s2fp8.h"
 #include "ulp/backend/cuda/access/operand_codes.h"
 #include "ulp/backend/cuda/access/single.h"
 #include "ulp/backend/cuda/access/stochastic_round.h"
@@ -248,81 +247,6 @@ __global__ void encode_scaled(WriteView view, const StepState* state, const floa
   report(seen, view.stats);
 }
 
-// The statistics that S2FP8 needs of a whole tensor.
-struct LogSpace {
-  unsigned long long sum, count;  // the sum is signed
-  int max;
-  float alpha, beta;
-};
-static_assert(sizeof(LogSpace) <= kConvertSpace);
-
-__global__ void clear_logs(LogSpace* space) { *space = {0, 0, INT_MIN, 1, 0}; }
-
-__global__ void add_logs(const float* in, uint64_t n, LogSpace* space) {
-  LogSums mine;
-  for (uint64_t i = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; i < n;
-       i += uint64_t{gridDim.x} * blockDim.x) {
-    const uint32_t magnitude = finite_magnitude(float_bits(in[i]));
-    if (magnitude == 0 || magnitude > 0x7F800000u) continue;
-    const int32_t log = log2_fixed(magnitude);
-    mine.sum += log;
-    ++mine.count;
-    mine.max = log > mine.max ? log : mine.max;
-  }
-  // Integers: the order does not matter.
-  if (mine.count == 0) return;
-  atomicAdd(&space->sum, static_cast<unsigned long long>(mine.sum));
-  atomicAdd(&space->count, static_cast<unsigned long long>(mine.count));
-  atomicMax(&space->max, mine.max);
-}
-
-// State stays unchanged if `unless` is a state whose step is skipped.
-__device__ inline bool skipped(const StepState* unless) { return unless != nullptr && unless->skip != 0; }
-
-__global__ void finish_logs(LogSpace* space, const StepState* unless, uint32_t* side) {
-  LogSums sums;
-  sums.sum = static_cast<int64_t>(space->sum);
-  sums.count = space->count;
-  sums.max = space->max;
-  const S2fp8Stats stats = s2fp8_stats(sums);
-  space->alpha = stats.alpha;
-  space->beta = stats.beta;
-  if (side != nullptr && !skipped(unless)) {
-    side[0] = float_bits(stats.alpha);
-    side[1] = float_bits(stats.beta);
-  }
-}
-
-// Writes codes; without codes, rounds the values in place.
-__global__ void squeeze(const LogSpace* space, const StepState* unless, QuickCodec e5m2, float* in,
-                        uint64_t n, uint8_t* codes, EncodeStats* stats) {
-  if (skipped(unless)) return;
-  RangeCount seen;
-  const S2fp8Map map = s2fp8_map({space->alpha, space->beta});
-  for (uint64_t i = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; i < n;
-       i += uint64_t{gridDim.x} * blockDim.x) {
-    const uint32_t x = float_bits(in[i]);
-    Encoded made = encode_even(e5m2, s2fp8_squeeze(map, x));
-    // Y itself never overflows: an overflow is an infinity that was brought down.
-    if (made.event != RangeEvent::nan && made.event != RangeEvent::underflow) made.event = RangeEvent::none;
-    if ((x & 0x7FFFFFFFu) == 0x7F800000u) made.event = RangeEvent::overflow;
-    seen.add(made, x);
-    if (codes != nullptr) {
-      codes[i] = static_cast<uint8_t>(made.code);
-    } else {
-      in[i] = bits_float(s2fp8_restore(map, decode_quick(e5m2, made.code)));
-    }
-  }
-  report(seen, stats);
-}
-
-void sum_logs(const float* in, uint64_t n, LogSpace* space, const StepState* unless, uint32_t* side,
-              Stream stream) {
-  launch(clear_logs, {1, 1}, stream, space);
-  launch(add_logs, {blocks_for(n, kThreads, 512), kThreads}, stream, in, n, space);
-  launch(finish_logs, {1, 1}, stream, space, unless, side);
-}
-
 // Up to here one thread per element is faster than groups of any storage.
 constexpr uint64_t kLittle = 1u << 16;
 
@@ -386,6 +310,12 @@ bool encode_quickly(const WriteView& view, const StepState* state, const Rows& r
 
 void decode(const ReadView& view, const StepState* state, const Rows& rows, DecodedType target, void* out,
             void* space, Stream stream) {
+  if (view.rounds_s2fp8 && view.stored.fp32) {
+    const auto* values = reinterpret_cast<const float*>(view.stored.codes);
+    round_to_s2fp8(view, values, rows.elements(), out, space, stream);
+    return;
+  }
+  if (view.stored.kind == Stored::s2fp8 && decode_s2fp8(view, rows, target, out, stream)) return;
   auto* bytes = static_cast<uint8_t*>(out);
   const uint64_t first = rows.first * rows.channels, total = rows.count * rows.padded;
   const bool little = total > 0 && total <= kLittle && by_singles(view.stored) &&
@@ -426,12 +356,8 @@ void decode(const ReadView& view, const StepState* state, const Rows& rows, Deco
     launch(encode_scaled, {blocks_for(scaled_blocks(rows.elements()) * 32), kThreads}, stream, rounded, state,
            static_cast<const float*>(out), static_cast<float*>(out));
   }
-  if (!view.rounds_s2fp8) return;
-  auto* logs = static_cast<LogSpace*>(space);
-  auto* values = static_cast<float*>(out);
-  sum_logs(values, rows.elements(), logs, nullptr, nullptr, stream);
-  launch(squeeze, {blocks_for(rows.elements()), kThreads}, stream, logs, nullptr, view.operand, values,
-         rows.elements(), static_cast<uint8_t*>(nullptr), view.stats);
+  if (view.rounds_s2fp8)
+    round_to_s2fp8(view, static_cast<const float*>(out), rows.elements(), out, space, stream);
 }
 
 void encode(const WriteView& view, const StepState* state, const Rows& rows, const float* in, void* space,
@@ -441,11 +367,7 @@ void encode(const WriteView& view, const StepState* state, const Rows& rows, con
     launch(encode_scaled, {blocks_for(blocks * 32), kThreads}, stream, view, state, in,
            static_cast<float*>(nullptr));
   } else if (view.stored.kind == Stored::s2fp8) {
-    auto* logs = static_cast<LogSpace*>(space);
-    const StepState* unless = view.update ? state : nullptr;
-    sum_logs(in, rows.elements(), logs, unless, view.stored.side, stream);
-    launch(squeeze, {blocks_for(rows.elements()), kThreads}, stream, logs, unless, view.stored.codec,
-           const_cast<float*>(in), rows.elements(), view.stored.codes, view.stats);
+    encode_s2fp8(view, state, in, rows.elements(), space, stream);
   } else {
     WriteView cut = view;
     const uint64_t end = rows.first * rows.channels + rows.elements();

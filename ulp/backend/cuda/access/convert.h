@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "ulp/backend/cuda/access/view.h"
+#include "ulp/backend/cuda/runtime/processors.h"
 #include "ulp/tensor/device.h"
 
 namespace ulp::cuda {
@@ -26,9 +27,9 @@ struct Rows {
   static Rows all(uint64_t elements) { return {0, 1, elements, elements}; }
 };
 
-// Bytes of scratch for storages that need a pass over the whole tensor (the sums of S2FP8), aligned
-// to 8.
-inline constexpr size_t kConvertSpace = 64;
+// Bytes of scratch for S2FP8, which needs a pass over the whole tensor: the sums of as many blocks as
+// there are multiprocessors. Aligned to 8. Other storages need none; see convert_bytes in operands.h.
+inline constexpr size_t kConvertSpace = (24 * size_t{kProcessors} + 63) / 64 * 64;
 
 // `target` must hold every value of the view: nothing is rounded here except a weight to its
 // operand format. An operand in S2FP8 or scaled storage is rounded as a whole, to unpadded fp32;

@@ -12,7 +12,7 @@ StoredView array_view(float* data, size_t elements) {
 DecodeAroundTask::DecodeAroundTask(const Problem& problem) {
   const Node& node = problem.root();
   Workspace book;
-  convert_space_ = book.book(1, kConvertSpace);
+  convert_space_ = book.book(1, convert_bytes(problem));
   for (const TensorId id : node.in) {
     Input input;
     input.id = id;

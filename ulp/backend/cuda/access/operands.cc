@@ -1,5 +1,7 @@
 #include "ulp/backend/cuda/access/operands.h"
 
+#include <algorithm>
+
 #include "ulp/tensor/stored.h"
 
 namespace ulp::cuda {
@@ -141,8 +143,25 @@ void Result::write(const RunContext& context, const float* space, void* convert_
   encode(view(context), context.state, Rows::all(elements()), space, convert_space, context.stream);
 }
 
+size_t convert_bytes(const Problem& problem) {
+  const auto shifted = [&](TensorId id) {
+    const TensorFormat& format = problem.format(id);
+    return std::holds_alternative<S2fp8>(format.storage) ||
+           (format.operand && std::holds_alternative<S2fp8>(*format.operand));
+  };
+  for (const std::vector<NodeId>* nodes : {&problem.inlined, &problem.roots}) {
+    for (const NodeId id : *nodes) {
+      const Node& node = problem.graph()[id];
+      if (std::any_of(node.in.begin(), node.in.end(), shifted) ||
+          std::any_of(node.out.begin(), node.out.end(), shifted))
+        return kConvertSpace;
+    }
+  }
+  return aligned_bytes(1);
+}
+
 ArrayTask::ArrayTask(const Problem& problem) : graph_(problem.graph()), node_(problem.root()) {
-  convert_space_ = book_.book(1, kConvertSpace);
+  convert_space_ = book_.book(1, convert_bytes(problem));
   for (const TensorId id : node_.in) {
     Input input{id, {}, 0};
     if (problem.tensor(id).element == Element::real) {

@@ -83,6 +83,9 @@ class Result {
   WriteView view_;
 };
 
+// Bytes of scratch that a task reserves for conversions of what its nodes read and write.
+size_t convert_bytes(const Problem& problem);
+
 // A task whose kernels see whole tensors as fp32 arrays (int32 and bytes unchanged): inputs are
 // decoded and outputs encoded around it. For operators that take little time; it needs memory for
 // the decoded tensors.

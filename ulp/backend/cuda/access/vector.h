@@ -98,12 +98,10 @@ __device__ inline VectorDecoder make_vector_decoder(const StoredView& view, floa
   decoder.above = view.bits == 8 ? (0x7Fu - codec.spec.max_code) * 0x01010101u
                                  : (0x7FFFu - codec.spec.max_code) * 0x00010001u;
   decoder.table = table;
-  if (view.bits == 8) {
-    uint32_t pattern = decode_quick(codec, threadIdx.x);
-    if (view.kind == Stored::s2fp8) {
-      pattern = s2fp8_restore(s2fp8_map({bits_float(view.side[0]), bits_float(view.side[1])}), pattern);
-    }
-    table[threadIdx.x] = bits_float(pattern);
+  if (view.kind == Stored::s2fp8) {
+    make_s2fp8_values(view, table);
+  } else if (view.bits == 8) {
+    table[threadIdx.x] = bits_float(decode_quick(codec, threadIdx.x));
   }
   return decoder;
 }

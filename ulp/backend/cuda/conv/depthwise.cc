@@ -108,7 +108,7 @@ class ImageTask : public Task {
  public:
   explicit ImageTask(const Problem& problem)
       : conv_(extents(problem).as<uint32_t>()),
-        convert_(book_.book(1, kConvertSpace)),
+        convert_(book_.book(1, convert_bytes(problem))),
         source_(problem, problem.root().in[0], book_),
         weight_(problem, problem.root().in[1], book_),
         sink_(problem, book_) {
@@ -145,7 +145,7 @@ class WeightTask : public Task {
  public:
   explicit WeightTask(const Problem& problem)
       : conv_(extents(problem).as<uint32_t>()),
-        convert_(book_.book(1, kConvertSpace)),
+        convert_(book_.book(1, convert_bytes(problem))),
         x_(problem, problem.root().in[0], book_),
         dout_(problem, problem.root().in[1], book_),
         result_(problem, problem.root(), problem.root().out[0]),

@@ -54,6 +54,7 @@ Leaf make_leaf(const ReadView& view) {
   Leaf leaf;
   leaf.view = view;
   const StoredView& stored = view.stored;
+  leaf.table = stored.kind == Stored::s2fp8 && !view.rounds && !view.rounds_s2fp8 && !view.rounds_scaled;
   if (stored.kind != Stored::plain || view.rounds || view.rounds_s2fp8 || view.rounds_scaled) return leaf;
   if (stored.fp32) {
     leaf.quick = true;

@@ -127,7 +127,7 @@ class FusedTask : public Task {
     const Node& root = problem.root();
     launch_ = expression.find();
     text_ = expression.text;
-    convert_ = book_.book(1, kConvertSpace);
+    convert_ = book_.book(1, convert_bytes(problem));
     const Shape& shape = reduces(root) ? problem.shape(root.in[0]) : problem.shape(root.out[0]);
     call_.elements = shape.elements();
     for (const TensorId id : expression.leaves) add_leaf(problem, id);
@@ -311,7 +311,7 @@ class MergedTask : public Task {
 class CopiesTask : public Task {
  public:
   explicit CopiesTask(const Problem& problem) {
-    convert_ = book_.book(1, kConvertSpace);
+    convert_ = book_.book(1, convert_bytes(problem));
     for (const NodeId id : problem.roots) {
       const Node& node = problem.graph()[id];
       One one{Input(problem, problem.plan.base_of(node.in[0]), true, book_),

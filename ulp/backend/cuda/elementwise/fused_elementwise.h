@@ -59,6 +59,7 @@ struct Leaf {
   float lift = 1;         // factor still missing
   float largest = 0;      // largest number; codes beyond are special
   bool ordinary = false;  // the format has no specials
+  bool table = false;     // S2FP8: values are looked up by code; not quick
 };
 Leaf make_leaf(const ReadView& view);
 

@@ -29,11 +29,14 @@ __attribute__((noinline)) static __device__ void round_any(const Rounder& rounde
   }
 }
 
+constexpr uint32_t kTableValues = 256;
+
 // A thread's position.
 struct At {
   const StepState& state;
   uint64_t group;
-  uint32_t count;  // elements that exist in the group
+  uint32_t count;       // elements that exist in the group
+  const float* values;  // tables of the leaves, 256 values each
 };
 
 // The value of a node's input: a leaf as read, or an inlined node after rounding. It equals what
@@ -93,7 +96,7 @@ struct X {
     if constexpr (kWidth == kAny) {
       load_any(a.leaf[L].view, at.state, at.group, x);
     } else {
-      decode_group<kWidth>(a.leaf[L], raw[L], x);
+      decode_group<kWidth>(a.leaf[L], raw[L], x, at.values + L * kTableValues);
     }
   }
   template <int S, int V, int Q, typename Args>
@@ -416,9 +419,32 @@ struct Prefetched {
 };
 
 template <typename Args>
-__device__ inline At place(const Args& a, uint64_t group) {
+__device__ inline At place(const Args& a, uint64_t group, const float* values) {
   const uint64_t left = a.elements - group * kGroup;
-  return {*a.state, group, left < kGroup ? static_cast<uint32_t>(left) : kGroup};
+  return {*a.state, group, left < kGroup ? static_cast<uint32_t>(left) : kGroup, values};
+}
+
+// Room for the tables of a kernel's leaves in shared memory. The general path has none.
+template <typename Expression, int kWidth>
+constexpr uint32_t table_values() {
+  return kWidth == kAny || Expression::kLeaves == 0 ? 1 : Expression::kLeaves * kTableValues;
+}
+
+// Makes the tables of those leaves that have one. All threads of the block must call it.
+template <typename Expression, int kWidth, typename Args>
+__device__ inline void make_tables(const Args& a, float* values) {
+  if constexpr (kWidth != kAny) {
+    bool any = false;
+#pragma unroll
+    for (int i = 0; i < Expression::kLeaves; ++i) {
+      if (!a.leaf[i].table) continue;
+      make_s2fp8_values(a.leaf[i].view.stored, values + i * kTableValues);
+      any = true;
+    }
+    if (any) __syncthreads();
+  } else {
+    (void)a, (void)values;
+  }
 }
 
 // The width of leaves that a kernel must be compiled for; kAny if something needs the general path.
@@ -430,7 +456,7 @@ inline int width_of(const FusedCall& call) {
   int width = 8;
   for (int i = 0; i < call.leaves; ++i) {
     const Leaf& leaf = call.leaf[i];
-    if (!leaf.quick) return kAny;
+    if (!leaf.quick && !leaf.table) return kAny;
     width = leaf.view.stored.bits > width ? leaf.view.stored.bits : width;
   }
   return width;

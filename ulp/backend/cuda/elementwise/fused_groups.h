@@ -102,8 +102,17 @@ __device__ inline void decode_raw(const Leaf& leaf, const uint32_t (&word)[kWord
   }
 }
 
+// `values`: those of the leaf's 256 codes, if it is read by a table.
 template <int kWidth>
-__device__ inline void decode_group(const Leaf& leaf, const Raw<kWidth>& raw, float (&x)[8]) {
+__device__ inline void decode_group(const Leaf& leaf, const Raw<kWidth>& raw, float (&x)[8],
+                                    const float* values = nullptr) {
+  if constexpr (kWidth != kAny) {
+    if (leaf.table) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) x[i] = values[raw.word[i / 4] >> (8 * (i % 4)) & 0xFFu];
+      return;
+    }
+  }
   if constexpr (kWidth == 8) {
     decode_raw<8>(leaf, raw.word, x);
   } else if constexpr (kWidth != kAny) {

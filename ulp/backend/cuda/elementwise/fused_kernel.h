@@ -33,6 +33,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
   uint64_t group = q < a.threads ? q : a.groups;
   Prefetched<Expression, kWidth> prefetched;
   prefetched.load(a, group);
+  __shared__ float values[table_values<Expression, kWidth>()];
+  make_tables<Expression, kWidth>(a, values);
   prepare(expression, a, tile, q);
   while (group < a.groups) {
 #pragma unroll
@@ -40,7 +42,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
       const uint64_t g = group + static_cast<uint64_t>(u) * a.threads;
       if (g >= a.groups) break;
       float x[8];
-      expression.template eval<kWidth, 0, 0>(a, prefetched.raw[u], place(a, g), x);
+      expression.template eval<kWidth, 0, 0>(a, prefetched.raw[u], place(a, g, values), x);
       if constexpr (kWidth == kAny) {
         store_any(a.out, *a.state, g, x, seen);
       } else {

@@ -248,13 +248,15 @@ __global__ void __launch_bounds__(kReductionThreads, kBlocksAtOnce)
   uint64_t group = works ? q : a.groups;
   Prefetched<Root, kWidth> prefetched;
   prefetched.load(a, group);
+  __shared__ float values[table_values<Root, kWidth>()];
+  make_tables<Root, kWidth>(a, values);
   prepare(root, a, shared, works ? q : a.threads);
   while (group < a.groups) {
 #pragma unroll
     for (int u = 0; u < prefetched.kAtOnce; ++u) {
       const uint64_t g = group + static_cast<uint64_t>(u) * a.threads;
       if (g >= a.groups) break;
-      root.template add<kWidth>(a, prefetched.raw[u], place(a, g), g == q);
+      root.template add<kWidth>(a, prefetched.raw[u], place(a, g, values), g == q);
     }
     group += static_cast<uint64_t>(prefetched.kAtOnce) * a.threads;
     prefetched.load(a, group);

@@ -233,7 +233,7 @@ class IgemmTask : public Task {
     if (gathered_) {
       codes_ = book.book(conv.x_elements(), feed_bytes(feed_));
       padded_ = book.book(uint64_t{conv.out_c} * conv.c);
-      convert_ = book.book(1, kConvertSpace);
+      convert_ = book.book(1, convert_bytes(problem));
     }
     workspace_ = book.bytes();
     // Only packed weights can be prepared early. Padded or marked weights cannot, nor weights that

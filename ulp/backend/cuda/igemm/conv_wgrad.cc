@@ -132,7 +132,7 @@ class GradTask : public Task {
     if (gathered_) {
       codes_ = book.book(gathered_->conv.x_elements(), call_.in_bytes);
       padded_ = book.book(elements_);
-      convert_ = book.book(1, kConvertSpace);
+      convert_ = book.book(1, convert_bytes(problem));
     }
     workspace_ = book.bytes();
     note_ = fmt::format("{}: {} and {} as they lie; {} pieces of the batch",

@@ -9,11 +9,12 @@ namespace {
 __device__ inline uint64_t thread_number() { return blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; }
 __device__ inline uint64_t thread_count() { return uint64_t{gridDim.x} * blockDim.x; }
 
-// How codes are read: whole bytes directly; any others through load_one.
-enum class Codes : uint8_t { bits8, bits16, fp32, any };
+// How codes are read: whole bytes directly, S2FP8 by a table; any others through load_one.
+enum class Codes : uint8_t { bits8, bits16, fp32, s2fp8, any };
 
 template <Codes codes>
-__device__ inline float read(const StoredView& view, uint64_t i) {
+__device__ inline float read(const StoredView& view, const float* values, uint64_t i) {
+  if constexpr (codes == Codes::s2fp8) return values[view.codes[i]];
   if constexpr (codes == Codes::bits8) return bits_float(decode_quick(view.codec, view.codes[i]));
   if constexpr (codes == Codes::bits16)
     return bits_float(decode_quick(view.codec, reinterpret_cast<const uint16_t*>(view.codes)[i]));
@@ -46,6 +47,11 @@ __device__ inline bool inside(const ConvExtents32& window, int32_t y, int32_t x)
 template <Codes codes>
 __global__ void gather_taps(StoredView view, ConvExtents32 window, uint64_t first_image, uint32_t groups,
                             uint32_t total, DecodedType target, QuickCodec codec, uint8_t* out) {
+  __shared__ float values[codes == Codes::s2fp8 ? 256 : 1];
+  if constexpr (codes == Codes::s2fp8) {
+    make_s2fp8_values(view, values);
+    __syncthreads();
+  }
   for (uint32_t g = blockIdx.x * blockDim.x + threadIdx.x; g < total; g += gridDim.x * blockDim.x) {
     const Place at = place_of(window, first_image, groups, g);
     uint32_t channel = at.tap % window.c;
@@ -58,7 +64,7 @@ __global__ void gather_taps(StoredView view, ConvExtents32 window, uint64_t firs
       x[i] = 0;
       if (ky < window.kernel_h && inside(window, py, px)) {
         const uint32_t pixel = static_cast<uint32_t>(py) * window.w + static_cast<uint32_t>(px);
-        x[i] = read<codes>(view, at.image + uint64_t{pixel} * window.c + channel);
+        x[i] = read<codes>(view, values, at.image + uint64_t{pixel} * window.c + channel);
       }
       if (++channel == window.c) {
         channel = 0;
@@ -178,11 +184,12 @@ __global__ void clear_quads(uint4* out, uint64_t quads) {
 void gather_windows(const StoredView& view, const ConvExtents32& window, uint64_t first_image,
                     uint64_t images, uint32_t padded, DecodedType target, void* out, Stream stream) {
   const bool plain = view.kind == Stored::plain;
-  const auto kernel = window.c % kGroup == 0     ? gather_groups
-                      : plain && view.fp32       ? gather_taps<Codes::fp32>
-                      : plain && view.bits == 8  ? gather_taps<Codes::bits8>
-                      : plain && view.bits == 16 ? gather_taps<Codes::bits16>
-                                                 : gather_taps<Codes::any>;
+  const auto kernel = window.c % kGroup == 0       ? gather_groups
+                      : plain && view.fp32         ? gather_taps<Codes::fp32>
+                      : plain && view.bits == 8    ? gather_taps<Codes::bits8>
+                      : plain && view.bits == 16   ? gather_taps<Codes::bits16>
+                      : view.kind == Stored::s2fp8 ? gather_taps<Codes::s2fp8>
+                                                   : gather_taps<Codes::any>;
   const uint32_t groups = padded / kGroup;
   const uint64_t per_image = uint64_t{window.out_h} * window.out_w * groups;
   auto* bytes = static_cast<uint8_t*>(out);

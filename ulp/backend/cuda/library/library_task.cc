@@ -156,8 +156,7 @@ class Output {
     if (slice < items) part_ = space.book(array());
   }
 
-  // Bytes that another storage of a summed result would need in addition. They count when slices are
-  // chosen, so that the storage of a gradient does not change its order of summation.
+  // Bytes that another storage of a summed result would need in addition.
   size_t reserve() const {
     if (!matrix_.whole) return 0;
     return aligned_bytes(in_place_ ? array() * sizeof(float) : 0) +
@@ -236,7 +235,8 @@ class LibraryTask : public Task {
   LibraryTask(const Problem& problem, LibraryProduct product)
       : product_(std::move(product)),
         a_(problem, product_.a, product_.unit.unit),
-        b_(problem, product_.b, product_.unit.unit) {
+        b_(problem, product_.b, product_.unit.unit),
+        convert_bytes_(convert_bytes(problem)) {
     if (product_.bias) {
       bias_ = Input(problem,
                     {.id = product_.bias,
@@ -309,7 +309,7 @@ class LibraryTask : public Task {
   // Lays out the workspace for slices of `slice` items and a library that needs `library` bytes.
   size_t place(int64_t slice, size_t library) {
     Workspace space;
-    convert_ = space.book(1, kConvertSpace);
+    convert_ = space.book(1, convert_bytes_);
     a_.book(space, product_.items, slice);
     b_.book(space, product_.items, slice);
     if (product_.bias) bias_.book(space, 1, 1);
@@ -333,10 +333,14 @@ class LibraryTask : public Task {
     return std::max({elements(product_.a), elements(product_.b), elements(product_.out)}) >> 31 != 0;
   }
 
+  // What other storages would need in addition. It counts when slices are chosen, so that the storage
+  // of a gradient does not change its order of summation.
+  size_t reserve() const { return out_.reserve() + kConvertSpace - convert_bytes_; }
+
   // The minimum number of slices, for a library that needs `library` bytes.
   int64_t slices_for(const BatchSlices& batch, size_t limit, size_t library) {
-    if (place(product_.items, library) + out_.reserve() <= limit) return 1;
-    const size_t all = place(kLeast, library) + out_.reserve(), slice = kLeast * batch.item_bytes;
+    if (place(product_.items, library) + reserve() <= limit) return 1;
+    const size_t all = place(kLeast, library) + reserve(), slice = kLeast * batch.item_bytes;
     const size_t beside = all - std::min(all, slice);
     return std::min(batch.slices_within(limit > beside ? limit - beside : 0),
                     std::max<int64_t>(product_.items / kLeast, 1));
@@ -359,7 +363,7 @@ class LibraryTask : public Task {
         why_not_.clear();
         library = std::max(main_.workspace(), tail_ ? tail_.workspace() : 0);
         workspace_ = place(slice_, library);
-        if (workspace_ + out_.reserve() <= limit || slice_ <= kLeast || batch.item_bytes == 0) return;
+        if (workspace_ + reserve() <= limit || slice_ <= kLeast || batch.item_bytes == 0) return;
       } else {
         return;
       }
@@ -374,7 +378,7 @@ class LibraryTask : public Task {
   int64_t slice_ = 1;
   LibraryPlan main_, tail_;
   std::string why_not_;
-  size_t convert_ = 0, library_ = 0;
+  size_t convert_bytes_, convert_ = 0, library_ = 0;
   bool announced_ = false;
 };
 

@@ -49,7 +49,7 @@ class SkinnyGemmTask : public Task {
     const Node& node = problem.root();
     shape_ = skinny_shape<part>(problem);
     result_ = Result(problem, node, node.out[0]);
-    convert_ = book_.book(1, kConvertSpace);
+    convert_ = book_.book(1, convert_bytes(problem));
     // decode() rounds a weight to its operand format and counts events.
     const size_t factors = part == Part::grad_weight ? 2 : 1;
     halves_ = true;

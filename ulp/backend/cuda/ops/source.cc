@@ -24,7 +24,7 @@ class FeedTask : public Task {
     elements_ = tensor.elements();
     element_ = tensor.element;
     if (element_ == Element::real) result_ = Result(problem, node_, out_);
-    workspace_ = kConvertSpace;
+    workspace_ = convert_bytes(problem);
   }
 
   void run(const RunContext& context) override {

@@ -238,7 +238,7 @@ class UpdateTask : public Task {
  public:
   explicit UpdateTask(const Problem& problem) {
     Workspace workspace;
-    convert_space_ = workspace.book(1, kConvertSpace);
+    convert_space_ = workspace.book(1, convert_bytes(problem));
     steps_.reserve(problem.roots.size());  // batches point to them
     for (const NodeId id : problem.roots) {
       const Step& step = steps_.emplace_back(problem, problem.graph()[id], workspace);
