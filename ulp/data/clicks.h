@@ -69,7 +69,7 @@ bool names_clicks(std::string_view name);
 
 // `synthetic-clicks`, `synthetic-clicks:ROWS`, `synthetic-clicks:ROWS:IDS` or
 // `synthetic-clicks:ROWS:IDS:SEED`: so many training rows (1,000,000), a tenth as many test rows but
-// at most 200,000, and so many ids of each kind (10,000). A row is a pure function of the seed (0)
+// at most 500,000, and so many ids of each kind (10,000). A row is a pure function of the seed (0)
 // and its number, so nothing is stored. How often an id occurs follows Zipf's law. Clicks are drawn
 // from chances that are no network's: an effect of each id, effects of pairs of ids, and bends and
 // products of the counts.

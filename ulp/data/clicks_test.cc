@@ -194,7 +194,7 @@ TEST(MadeClicks, Names) {
   EXPECT_EQ(usual->examples(Part::train), 1'000'000u);
   EXPECT_EQ(usual->examples(Part::test), 100'000u);
   EXPECT_EQ(usual->tables()[25], 10'000);
-  EXPECT_EQ(load_clicks("synthetic-clicks:10000000", "")->examples(Part::test), 200'000u);
+  EXPECT_EQ(load_clicks("synthetic-clicks:10000000", "")->examples(Part::test), 500'000u);
   EXPECT_EQ(load_clicks("synthetic-clicks:500:7", "")->tables()[0], 7);
   EXPECT_SAYS(load_clicks("synthetic-clicks", "folder"), "leave out --data-dir");
   for (const std::string rest : {"", "x", "9", "-5", "10:", "10:0", "10:1:-1", "10:1:1:1", "1e6", ":",

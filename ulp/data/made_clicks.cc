@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kName = "synthetic-clicks";
 constexpr int64_t kRows = 1'000'000, kIds = 10'000, kMostIds = 1 << 20;
-constexpr int64_t kMostTrain = int64_t{1} << 31, kMostTest = 200'000;
+constexpr int64_t kMostTrain = int64_t{1} << 31, kMostTest = 500'000;
 
 // How far each part of a chance spreads: one standard deviation of all effects of its kind together.
 constexpr float kOfIds = 0.8f, kOfPairs = 0.35f, kOfCounts = 0.6f;

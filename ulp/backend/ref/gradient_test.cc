@@ -325,11 +325,6 @@ std::vector<Case> matmul_cases() {
              t.by_rows = true;
              return t.distance(embedding(t.b, "op", t.indices("i", {2, 3}, {5, 1, 0, 5, 1, 5}), 9, 8));
            }},
-      Case{"embedding_all_rows",
-           [](Trial& t) {
-             t.by_rows = true;
-             return t.distance(embedding(t.b, "op", t.indices("i", {5}, {2, 0, 1, 1, 2}), 3, 16));
-           }},
       Case{"embedding_wide", [](Trial& t) {
              return t.distance(embedding(t.b, "op", t.indices("i", {3}, {1, 0, 1}), 2, 67));
            }}};
