@@ -37,9 +37,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 KNOWN = {'model', 'data', 'policy', 'optimizer', 'candidates', 'schedule'}  # in names these stand for themselves
 RESERVE = 12      # seconds before the end in which nothing runs: stopping, packing
 START = 4         # seconds a run takes to start: the process, its data
-# Seconds of 30 epochs of 50,000 images alone on an H200, under a narrow policy.
-ALONE = {'resnet18': 45, 'mobilenetv2': 70, 'shufflenetv2': 60, 'squeezenet': 30, 'resnet20': 25}
-FACTOR = {'exact': 4.0, 'fp32': 1.6, 'amp': 1.0, 'fpu16': 1.3, 'narrow': 1.1}
+# Seconds of 30 epochs of 50,000 images alone on an H200, under a narrow policy; of dlrm, 30 times ten million rows.
+ALONE = {'resnet18': 45, 'mobilenetv2': 70, 'shufflenetv2': 60, 'squeezenet': 30, 'resnet20': 25, 'resnet32': 40,
+         'resnet50-cifar': 60, 'dlrm': 1800}
+FACTOR = {'exact': 4.0, 'fp32': 1.6, 'amp': 1.0, 'fpu16': 1.3, 'narrow': 1.1, 's2fp8': 4.0}
 UPDATE = 1.7      # times, where an update rule is given
 SUMS = 40         # times, where sums are rounded term by term
 TOGETHER = {1: 1.0, 2: 1.6, 3: 2.1}  # how many times one run's work so many do at once; 2.5 from four on
@@ -69,7 +70,7 @@ class Job:
             return self.name
         get = self.options.get
         policy = get('policy', 'fp32').split(':')[0]
-        policy = policy if policy in ('fp32', 'amp', 'fpu16') else 'narrow'
+        policy = policy if policy in ('fp32', 'amp', 'fpu16', 's2fp8') else 'narrow'
         if policy == 'fp32' and not get('tf32', False):
             policy = 'exact'
         return ' '.join(map(text_of,
@@ -202,7 +203,7 @@ class Runner:
             return [ulp, 'train', '--resume', folder]
         options = {**job.options, 'device': self.args.device, 'out': folder,
                    'threads': job.options.get('threads', max(1, (os.cpu_count() or 1) // self.args.jobs))}
-        if options.get('data') != 'synthetic' and self.args.data:
+        if not str(options.get('data')).startswith('synthetic') and self.args.data:
             options['data_dir'] = os.path.join(self.args.data, options.get('data_dir', ''))
         command = [ulp, 'train']
         for key, value in options.items():
