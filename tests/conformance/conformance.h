@@ -81,7 +81,7 @@ const std::vector<Case>& cases();
 
 using Build = std::function<void(Sketch&)>;
 using Cases = std::vector<Case>;
-// Adds a case as it is, and one with special values.
+// Adds a case with ordinary numbers, and one with NaN, infinities, subnormals and zeros among them.
 void add_both(Cases& cases, const std::string& name, const Build& build);
 // Sums of gradients, and the end of a step (conformance_steps.cc).
 void add_steps(Cases& cases);

@@ -26,7 +26,6 @@ std::string named(std::string_view op, const Shape& shape) {
   return std::string(op) + " " + shape_text(shape);
 }
 
-// With ordinary numbers, and with NaN, infinities, subnormals and zeros among them.
 // ---- elementwise ----
 
 // A value that an operator's attribute may have: `share` of the way from the least to the most.
@@ -423,7 +422,8 @@ void Sketch::train(TensorId y, int micro_batches) {
 }
 
 void Sketch::train_loss(TensorId loss, int micro_batches) {
-  differentiate(graph, loss, {.micro_batches = micro_batches, .by_rows = [&](TensorId) { return by_rows; }});
+  differentiate(graph, loss,
+                {.micro_batches = micro_batches, .by_rows = [&](TensorId, int64_t) { return by_rows; }});
 }
 
 const std::vector<Case>& cases() {

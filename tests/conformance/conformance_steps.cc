@@ -1,5 +1,6 @@
 // Sums of gradients, and the end of a step: what becomes of weights and their state.
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/conformance/conformance.h"
@@ -43,17 +44,22 @@ void updates(Sketch& s, const ParameterUpdate& update, double max_norm, bool nar
   add_updates(s.graph, update_spec(update), max_norm);
 }
 
-// Tables of which a step looks a few rows up, most of them more than once, and all of them.
-void row_updates(Sketch& s, const ParameterUpdate& update, double max_norm, bool narrow) {
-  s.narrow_state = narrow;
+// Tables of which a step looks a few rows up, most of them more than once, or all of them; with
+// `many` places gradients have several pieces, which end within rows. Extra bits of a row are whole
+// words.
+void row_updates(Sketch& s, const ParameterUpdate& update, double max_norm, bool many = false) {
   s.by_rows = true;
   struct Table {
     int64_t rows, width;
     Shape places;
   };
-  const Shape total{54, 8};
+  const int64_t n = many ? 50 : 1, width = s.weights.find('+') == s.weights.npos ? 8 : 32;
+  const Shape total{54 * n, width};
   TensorId sum = s.input(total);
-  for (const Table& one : {Table{50, 8, {6, 9}}, {7, 8, {54}}, {3000, 8, {2, 27}}, {400, 72, {6}}}) {
+  for (const Table& one : {Table{50, width, {6, 9 * n}},
+                           {7, width, {54 * n}},
+                           {3000, width, {2 * n, 27}},
+                           {400, 9 * width, {6 * n}}}) {
     const std::string name = "table" + std::to_string(one.rows);
     const TensorId places = s.indices(one.places, one.rows);
     const TensorId rows = embedding(s.b, name, places, one.rows, one.width);
@@ -61,6 +67,13 @@ void row_updates(Sketch& s, const ParameterUpdate& update, double max_norm, bool
   }
   s.train(sum);
   add_updates(s.graph, update_spec(update), max_norm);
+}
+
+// In plain formats and fp32.
+void narrow_row_updates(Sketch& s, const ParameterUpdate& update, bool narrow, bool many = false) {
+  if (narrow) s.weights = "fp(4,3,0)", s.states = "e8m5";
+  s.narrow_state = narrow;
+  row_updates(s, update, 0, many);
 }
 
 }  // namespace
@@ -74,7 +87,10 @@ void add_steps(Cases& cases) {
       const std::string title = name + (narrow ? ", narrow state" : "");
       add_both(cases, title, [config = config, narrow](Sketch& s) { updates(s, {config}, 0, narrow); });
       add_both(cases, title + ", by rows",
-               [config = config, narrow](Sketch& s) { row_updates(s, {config}, 0, narrow); });
+               [config = config, narrow](Sketch& s) { narrow_row_updates(s, {config}, narrow); });
+      cases.push_back({title + ", by many rows", [config = config, narrow](Sketch& s) {
+                         narrow_row_updates(s, {config}, narrow, true);
+                       }});
     }
   }
   // The rules, with gradients in the scheme's formats.
@@ -101,11 +117,15 @@ void add_steps(Cases& cases) {
         s.states = one.states;
         updates(s, {config, one.compensated, one.stochastic, one.state_stochastic}, 0, true);
       });
-      add_both(cases, title + ", by rows", [=](Sketch& s) {
-        s.weights = one.weights;
-        s.states = one.states;
-        row_updates(s, {config, one.compensated, one.stochastic, one.state_stochastic}, 0, true);
-      });
+      if (std::string_view(one.states).starts_with("scaled")) continue;
+      for (const bool many : {false, true}) {
+        add_both(cases, title + (many ? ", by many rows" : ", by rows"), [=](Sketch& s) {
+          s.weights = one.weights;
+          s.states = one.states;
+          s.narrow_state = true;
+          row_updates(s, {config, one.compensated, one.stochastic, one.state_stochastic}, 0, many);
+        });
+      }
     }
   }
   // Above and below the norm of these gradients.
@@ -113,7 +133,7 @@ void add_steps(Cases& cases) {
   const OptimizerConfig adam = test_optimizer(OptimizerKind::adam);
   cases.push_back({"momentum clipped", [=](Sketch& s) { updates(s, {momentum}, 0.01, false); }});
   cases.push_back({"adam not clipped", [=](Sketch& s) { updates(s, {adam}, 1e6, true); }});
-  cases.push_back({"momentum by rows, clipped", [=](Sketch& s) { row_updates(s, {momentum}, 0.01, false); }});
+  cases.push_back({"momentum by rows, clipped", [=](Sketch& s) { row_updates(s, {momentum}, 0.01); }});
 }
 
 }  // namespace ulp::conformance

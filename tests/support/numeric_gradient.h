@@ -120,7 +120,7 @@ class Trial {
   // Differentiates the loss and compares the gradient of every weight with differences of the mean
   // loss.
   void check(TensorId loss) {
-    differentiate(graph, loss, {.by_rows = [&](TensorId) { return by_rows; }});
+    differentiate(graph, loss, {.by_rows = [&](TensorId, int64_t) { return by_rows; }});
     NodeRunner& runner = start();
     runner.run();
     for (size_t i = 0; i < graph.tensor_count(); ++i) {

@@ -1,5 +1,7 @@
 #include "ulp/backend/update.h"
 
+#include <stdexcept>
+
 #include "ulp/numeric/nearest.h"
 
 namespace ulp {
@@ -76,6 +78,12 @@ UpdateNode::UpdateNode(const PlanContext& plan, const Node& node)
       states(node.out.begin() + 1, node.out.end()) {
   for (size_t i = 1; i < node.in.size(); ++i)
     (plan.graph[node.in[i]].element == Element::int32 ? rows : norm) = node.in[i];
+  for (const TensorId id : node.out) {
+    const Storage& storage = plan.formats[static_cast<size_t>(id.index)].storage;
+    if (rows && !has_rows(storage, plan.graph[id].shape.back()))
+      throw std::logic_error(plan.graph[id].name + ": rows of " + storage_name(storage) +
+                             " are not written alone");
+  }
   if (update.compensated) {
     compensation = states.back();
     states.pop_back();

@@ -30,9 +30,8 @@ UpdateSpec update_spec(const ParameterUpdate& update);
 UpdateSpec update_spec(const OptimizerConfig& optimizer);
 ParameterUpdate parameter_update(const Attrs& attrs);
 
-// Whether single rows of a table can be written in a storage. If not, because elements of other rows
-// share a scale, a statistic or a word of extra bits with them, an update of some rows decodes the
-// whole table and encodes it again. Rows have a multiple of eight elements.
+// Whether single rows of a table, which have a multiple of eight elements, can be written in a
+// storage: not if they share a scale, a statistic or a word of extra bits with others.
 bool has_rows(const Storage& storage, int64_t width);
 
 // An update node as kernels take it.

@@ -110,12 +110,12 @@ TensorId Gradients::part(TensorId input) {
   return flow.parts.back();
 }
 
-bool Gradients::by_rows(TensorId table) const {
+bool Gradients::by_rows(TensorId table, int64_t count) const {
   constexpr int64_t kAtOnce = 8;  // what kernels read and write
   const TensorInfo& info = graph_[table];
   return by_rows_ && info.kind == Kind::weight && micro_batches_ == 1 &&
          flow_[static_cast<size_t>(table.index)].readers == 1 && info.shape.back() % kAtOnce == 0 &&
-         by_rows_(table);
+         by_rows_(table, count);
 }
 
 std::pair<TensorId, TensorId> Gradients::rows_of(TensorId table, int64_t count) {

@@ -22,10 +22,10 @@ struct DifferentiateOptions {
   // fp32 numbers of the loss's shape: each element counts so often. The division is still by the
   // elements.
   TensorId weights = {};
-  // Tables whose gradients have only the rows that were looked up; none: no table. A table that is
-  // read more than once, over several micro-batches too, has a sum of all rows, and so has one whose
-  // rows are no multiple of eight elements.
-  std::function<bool(TensorId table)> by_rows = {};
+  // Tables whose gradients have only the rows that were looked up, at most `count`; none: no table.
+  // A table that is read more than once, over several micro-batches too, has a sum of all rows, and
+  // so has one whose rows are no multiple of eight elements.
+  std::function<bool(TensorId table, int64_t count)> by_rows = {};
 };
 
 class Gradients {
@@ -41,7 +41,7 @@ class Gradients {
   // A tensor of the given kind that only backward nodes see: NODE.NAME.
   TensorId temporary(const Node& node, std::string_view name, const Shape& shape, Kind kind = Kind::saved);
   // Whether a table's gradient is to have only the rows that were looked up.
-  bool by_rows(TensorId table) const;
+  bool by_rows(TensorId table, int64_t count) const;
   // Instead of part(), for a table by rows of which at most `count` are looked up: its gradient
   // (n, width) and the numbers of its rows (n).
   std::pair<TensorId, TensorId> rows_of(TensorId table, int64_t count);
@@ -72,7 +72,7 @@ class Gradients {
 
   Graph& graph_;
   const int micro_batches_;
-  const std::function<bool(TensorId)> by_rows_;
+  const std::function<bool(TensorId, int64_t)> by_rows_;
   std::vector<Flow> flow_;  // by tensor
 };
 

@@ -173,8 +173,9 @@ class Session::Body {
     ready();
     const ThreadsKept own(threads_);
     check_same_network(path);
-    progress_ = load_checkpoint(
-        path, run_, [&](const StepProgress& progress) -> State& { return stepper_.prepare(progress, path); });
+    progress_ = load_checkpoint(path, run_as_saved_in(path), [&](const StepProgress& progress) -> State& {
+      return stepper_.prepare(progress, path);
+    });
     stepper_.restore(progress_);
     promotions_.clear();
   }
@@ -272,11 +273,22 @@ class Session::Body {
     std::exception_ptr thrown_;
   };
 
+  // Builds that made all rows of tables gave the same bits where rows are made by default.
+  std::string run_as_saved_in(const std::string& path) const {
+    const bool chosen = config_.table_gradients != "auto";
+    return chosen || checkpoint_run(path).find(kTablesByRows) != std::string::npos
+               ? run_
+               : without(run_, kTablesByRows);
+  }
+
   // A fingerprint says that networks differ; who reads it wants to know in what.
   void check_same_network(const std::string& path) {
     const auto settings = [](const std::string& run) { return run.substr(0, run.find("; formats ")); };
     const std::string saved = checkpoint_run(path);
-    if (saved == run_ || saved == without_marks(run_) || settings(saved) != settings(run_)) return;
+    const auto bare = [](std::string run) {
+      return without(without(std::move(run), kUnscaled), kTablesByRows);
+    };
+    if (bare(saved) == bare(run_) || settings(saved) != settings(run_)) return;
     check_tensors(path, engine_.state());
     fail("checkpoint",
          "{} is of another network: its weights have the names and shapes of this one, but operators, their "

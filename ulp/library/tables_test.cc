@@ -50,7 +50,7 @@ TEST(Tables, RowsAloneGiveTheBitsOfDenseGradients) {
                                                       {{"policy", "fp8"}, {"loss_scale", "none"}},
                                                       {{"weight", "bf16"}, {"update", "stochastic"}},
                                                       {{"update", "extra:8"}, {"policy", "amp:bf16"}},
-                                                      {{"update", "extra:13:sr"}, {"policy", "amp:fp16"}},
+                                                      {{"update", "extra:13"}, {"policy", "amp:fp16"}},
                                                       {{"fused_backward", "true"}},
                                                       {{"loss_scale", "dynamic"}, {"policy", "amp:fp16"}}}) {
       Settings settings = {{"optimizer", optimizer}, {"lr", "0.3"}, {"weight_decay", "0"}};
@@ -84,7 +84,7 @@ TEST(Tables, RowsRestWhereTheOptimizerHasMomentum) {
            {{"optimizer", "adam"}, {"lr", "0.02"}},
            {{"optimizer", "lion"}, {"lr", "0.01"}},
            {{"optimizer", "adagrad"}, {"lr", "0.1"}, {"weight_decay", "0.01"}},
-           {{"optimizer", "adam"}, {"lr", "0.02"}, {"state", "8bit"}}}) {
+           {{"optimizer", "adam"}, {"lr", "0.02"}, {"state", "bf16"}}}) {
     Session dense = session_with("dense", settings), rows = session_with("rows", settings),
             automatic = session_with("auto", settings);
     const std::vector<float> before = rows.weight("users.weight");
@@ -111,19 +111,63 @@ TEST(Tables, RowsRestWhereTheOptimizerHasMomentum) {
   }
 }
 
-// Over several micro-batches, and where a table is read twice, there is one sum of all rows.
-TEST(Tables, SumsHaveAllRows) {
-  Settings settings = {{"grad_accum", "2"}, {"momentum", "0"}, {"weight_decay", "0"}};
-  Session dense = session_with("dense", settings), rows = session_with("rows", settings);
-  EXPECT_EQ(rows.memory().planned_peak, dense.memory().planned_peak);
-  for (int i = 0; i < 4; ++i) EXPECT_EQ(step(rows), step(dense));
+// What a rule redraws or adds up at every update is updated densely by default.
+TEST(Tables, RulesThatTouchEveryRowAreDense) {
+  for (const Settings& rule :
+       std::vector<Settings>{{{"weight", "fp16"}, {"update", "extra:13:sr"}, {"policy", "amp:fp16"}},
+                             {{"weight", "bf16"}, {"update", "kahan"}},
+                             {{"clip_norm", "0.5"}}}) {
+    Settings settings = {{"lr", "0.3"}, {"momentum", "0"}, {"weight_decay", "0"}};
+    settings.insert(rule.begin(), rule.end());
+    Session dense = session_with("dense", settings), automatic = session_with("auto", settings);
+    EXPECT_EQ(automatic.memory().planned_peak, dense.memory().planned_peak);
+    for (int i = 0; i < 12; ++i) EXPECT_EQ(step(automatic), step(dense)) << ::testing::PrintToString(rule);
+  }
+}
+
+// Gradients that are made twice, or put back, because steps overflow.
+TEST(Tables, SkippedStepsAreTheSameFused) {
+  for (const char* clip : {"0", "0.5"}) {
+    const Settings settings = {{"optimizer", "adam"},
+                               {"policy", "amp:fp16"},
+                               {"loss_scale", "dynamic:1e7"},
+                               {"update", "extra:8"},
+                               {"clip_norm", clip}};
+    Session apart = session_with("rows", settings);
+    Settings twice = settings, snapshot = settings;
+    twice.emplace("fused_backward", "true");
+    snapshot.insert({{"fused_backward", "true"}, {"fused_overflow", "snapshot"}});
+    std::vector<Session> fused;
+    fused.push_back(session_with("rows", twice));
+    if (std::string(clip) == "0") fused.push_back(session_with("rows", snapshot));
+    for (int i = 0; i < 20; ++i) {
+      const double loss = step(apart);
+      for (Session& other : fused) EXPECT_EQ(step(other), loss);
+    }
+    EXPECT_LT(apart.updates(), apart.step());
+    for (Session& other : fused) {
+      for (const char* name : kTensors) EXPECT_EQ(other.weight(name), apart.weight(name)) << name;
+      EXPECT_EQ(other.memory().measured_peak, other.memory().planned_peak);
+    }
+  }
+}
+
+// Over several micro-batches there is one sum of all rows, and state that rows share is not written
+// by rows.
+TEST(Tables, SomeHaveAllRows) {
+  for (const Settings& settings :
+       std::vector<Settings>{{{"grad_accum", "2"}}, {{"optimizer", "adam"}, {"state", "8bit"}}}) {
+    Session dense = session_with("dense", settings), rows = session_with("rows", settings);
+    EXPECT_EQ(rows.memory().planned_peak, dense.memory().planned_peak);
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(step(rows), step(dense));
+  }
 }
 
 TEST(Tables, ResumeByteForByte) {
   const TempFolder folder;
   for (const Settings& settings :
        std::vector<Settings>{{{"optimizer", "adam"}, {"update", "extra:8"}, {"policy", "size:0.5"}},
-                             {{"optimizer", "adam"}, {"state", "8bit"}, {"policy", "s2fp8"}},
+                             {{"optimizer", "adam"}, {"state", "bf16"}, {"policy", "s2fp8"}},
                              {{"weight", "bf16"}, {"update", "stochastic"}, {"fused_backward", "true"}}}) {
     Session whole = session_with("rows", settings);
     while (whole.step() < 20) step(whole);

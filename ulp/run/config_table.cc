@@ -363,10 +363,10 @@ std::span<const ConfigField> config_fields() {
        kFusedOverflow},
       {"table_gradients", "Updates", &C::table_gradients, "WHICH",
        "What an embedding table's gradient has: dense (all rows), rows (those that a step looked up; the "
-       "other "
-       "rows and their state rest), or auto (rows where the others would not change: sgd without momentum "
-       "and "
-       "adagrad, both without weight decay, Kahan's sum and --clip-norm; else dense)",
+       "others "
+       "and their state rest), or auto (rows where the others would not change: sgd without momentum and "
+       "adagrad, "
+       "without weight decay, Kahan's sum, extra:N:sr and --clip-norm; else dense)",
        kTableGradients},
 
       {"device", "Machine", &C::device, "NAME",

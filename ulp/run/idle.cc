@@ -111,7 +111,7 @@ std::vector<std::string> idle_notes(const RunConfig& config, const Engine& engin
     note("table_gradients",
          config.grad_accum > 1
              ? "the gradients of several micro-batches are added up in all rows"
-             : "no table is read by one look-up alone and has a width that is a multiple of 8");
+             : "no table is read by one look-up alone and has rows that can be written alone");
   }
   if (differs(config, "state") && optimizer_states(make_optimizer(optimizer_config(config))).empty())
     note("state", fmt::format("{} keeps no state with these settings", config.optimizer));

@@ -77,9 +77,8 @@ std::string run_identity(const RunConfig& config, const LearningTask& task, cons
   return text;
 }
 
-std::string without_marks(std::string run) {
-  for (const std::string_view mark : {kUnscaled, kTablesByRows})
-    if (run.ends_with(mark)) run.resize(run.size() - mark.size());
+std::string without(std::string run, std::string_view mark) {
+  if (const size_t at = run.find(mark); at != run.npos) run.erase(at, mark.size());
   return run;
 }
 

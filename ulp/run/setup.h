@@ -29,8 +29,8 @@ inline constexpr std::string_view kUnscaled = "; s2fp8 unscaled";
 // Stands in what a checkpoint keeps of a run in which some table's gradient has only the rows that
 // were looked up. Older builds made all rows.
 inline constexpr std::string_view kTablesByRows = "; tables by rows";
-// What a checkpoint keeps, as builds without these marks have it.
-std::string without_marks(std::string run);
+// What a checkpoint keeps, as builds without this mark have it.
+std::string without(std::string run, std::string_view mark);
 // The same with defaults as the build understood them that began the run of this checkpoint, if there
 // is such a file.
 RunConfig with_older_defaults(RunConfig config, const std::string& checkpoint);

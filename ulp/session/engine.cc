@@ -117,11 +117,15 @@ std::unique_ptr<Engine::Program> Engine::make_program(const BatchShape& shape, U
   program->net = build(shape, training ? Mode::training : Mode::inference);
   Graph& graph = program->net.graph;
   const Network& network = program->net.network;
+  const std::map<std::string, Storage> stored =
+      stored_formats(graph, parameters_, options_.precision.updates, assignment);
   if (training) {
     differentiate(graph, network.loss,
                   {.micro_batches = static_cast<int>(options_.micro_batches),
                    .weights = network.weights,
-                   .by_rows = [&](TensorId table) { return has_rows_alone(graph[table].name); }});
+                   .by_rows = [&](TensorId table, int64_t count) {
+                     return has_rows_alone(graph[table], count, stored);
+                   }});
     add_updates(graph,
                 [&](TensorId weight) { return update_spec(parameters_.at(graph[weight].name).update); },
                 {.max_norm = options_.clip_norm, .twice = waiting_for(assignment).twice});
@@ -151,8 +155,7 @@ std::unique_ptr<Engine::Program> Engine::make_program(const BatchShape& shape, U
       if (grad.rows) plan.results.push_back(grad.rows);
     }
   }
-  std::vector<TensorFormat> formats = resolve_formats(
-      graph, assignment, stored_formats(graph, parameters_, options_.precision.updates, assignment));
+  std::vector<TensorFormat> formats = resolve_formats(graph, assignment, stored);
   if (use == Use::evaluation_fp32) widen(graph, formats);
   program->plan = std::make_unique<Plan>(graph, std::move(formats), plan);
   program->executor = std::make_unique<Executor>(*program->plan);
@@ -161,13 +164,22 @@ std::unique_ptr<Engine::Program> Engine::make_program(const BatchShape& shape, U
   return program;
 }
 
-bool Engine::has_rows_alone(const std::string& table) const {
+bool Engine::has_rows_alone(const TensorInfo& table, int64_t count,
+                            const std::map<std::string, Storage>& stored) const {
   using Tables = EngineOptions::TableGradients;
-  if (options_.table_gradients != Tables::automatic) return options_.table_gradients == Tables::rows;
-  // A compensation is taken into account even if a gradient is 0. Another order of the norm's sum
-  // would make another factor.
-  const ParameterUpdate& update = parameters_.at(table).update;
-  return options_.clip_norm == 0 && !update.compensated && rests_without_gradient(update.optimizer);
+  if (options_.table_gradients == Tables::dense) return false;
+  for (const auto& [name, storage] : stored) {
+    const bool of_table = name == table.name || name.starts_with(table.name + ".");
+    if (of_table && !has_rows(storage, table.shape.back())) return false;
+  }
+  if (options_.table_gradients == Tables::rows) return true;
+  // A compensation is taken into account even if a gradient is 0, and a stochastic high part is drawn
+  // anew. Another order of the norm's sum would make another factor.
+  const ParameterUpdate& update = parameters_.at(table.name).update;
+  const Split* split = std::get_if<Split>(&stored.at(table.name));
+  const bool redraws = split != nullptr && split->stochastic;
+  return count < table.shape[0] && options_.clip_norm == 0 && !update.compensated && !redraws &&
+         rests_without_gradient(update.optimizer);
 }
 
 bool Engine::updates_by_rows() const {

@@ -198,8 +198,9 @@ class Engine {
   // fp32 from the weights as they are stored under it.
   enum class Use : uint8_t { training, evaluation, evaluation_fp32 };
   BuiltNetwork build(const BatchShape& shape, Mode mode) const;
-  // Whether the gradient of a table is to have only the rows that were looked up.
-  bool has_rows_alone(const std::string& table) const;
+  // Whether the gradient of a table is to have only the rows that were looked up, at most `count`.
+  bool has_rows_alone(const TensorInfo& table, int64_t count,
+                      const std::map<std::string, Storage>& stored) const;
   std::unique_ptr<Program> make_program(const BatchShape& shape, Use use, const Assignment& assignment) const;
   void add_program(Programs& programs, const BatchShape& shape, Use use, const Assignment& assignment) const;
   void match_names(Program& program, bool training) const;

@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <tuple>
 #include <utility>
 
 #include "ulp/base/error.h"
+#include "ulp/graph/ops/matmul.h"
 #include "ulp/graph/ops/source.h"
+#include "ulp/graph/ops/update.h"
 #include "ulp/graph/products.h"
 
 namespace ulp {
@@ -44,11 +45,22 @@ const PlanStep* merged_with(const Plan& plan, const PlanStep& step) {
 
 }  // namespace
 
+// The share of a tensor that a node reads or writes: a look-up and an update by rows touch as many
+// elements of a table as they make or have gradients.
+double touched_share(const Graph& graph, const Node& node, TensorId id) {
+  const bool by_rows = node.op == &kUpdate && graph[node.in[0]].rows;
+  const bool looks_up = node.op == &kEmbedding && id == node.in[0];
+  if (!looks_up && !(by_rows && is_state(graph[id].kind))) return 1;
+  const TensorId rows = looks_up ? node.out[0] : node.in[0];
+  return std::min(1.0,
+                  static_cast<double>(graph[rows].elements()) / static_cast<double>(graph[id].elements()));
+}
+
 size_t moved_bytes(const Plan& plan, const PlanStep& step) {
   if (step.merged) return 0;
   const Graph& graph = plan.graph();
-  std::set<int32_t> read, written;
-  size_t bytes = 0;
+  std::map<int32_t, double> read, written;  // by tensor: what share of it
+  double bytes = 0;
   std::vector<NodeId> roots = step.roots, nodes = step.inlined;
   if (const PlanStep* other = merged_with(plan, step)) {
     roots.insert(roots.end(), other->roots.begin(), other->roots.end());
@@ -61,22 +73,26 @@ size_t moved_bytes(const Plan& plan, const PlanStep& step) {
   };
   for (const NodeId id : nodes) {
     for (const TensorId in : graph[id].in) {
-      if (plan.place(in).home != Home::nowhere && !made_here(in)) read.insert(plan.place(in).base.index);
+      if (plan.place(in).home == Home::nowhere || made_here(in)) continue;
+      double& share = read[plan.place(in).base.index];
+      share = std::max(share, touched_share(graph, graph[id], in));
     }
     // Fed values arrive in four bytes, whatever their storage.
-    if (is_source(graph[id])) bytes += 4 * graph[graph[id].out[0]].elements();
+    if (is_source(graph[id])) bytes += 4 * static_cast<double>(graph[graph[id].out[0]].elements());
   }
   for (const NodeId id : roots) {
     for (const TensorId out : graph[id].out) {
       if (plan.place(out).home == Home::nowhere) continue;
-      written.insert(plan.place(out).base.index);
-      if (is_state(graph[out].kind)) read.insert(plan.place(out).base.index);
+      const double share = touched_share(graph, graph[id], out);
+      written[plan.place(out).base.index] = share;
+      if (is_state(graph[out].kind)) read[plan.place(out).base.index] = share;
     }
   }
   for (const auto* set : {&read, &written}) {
-    for (const int32_t index : *set) bytes += plan.place(TensorId{index}).bytes;
+    for (const auto& [index, share] : *set)
+      bytes += share * static_cast<double>(plan.place(TensorId{index}).bytes);
   }
-  return bytes;
+  return static_cast<size_t>(bytes);
 }
 
 double product_operations(const Plan& plan, const PlanStep& step) {

@@ -71,7 +71,6 @@ struct Changed {
   TensorId id;
   Reader reader;
   Writer writer;
-  bool by_rows = false;  // some rows of it can be written
 };
 
 struct Step {
@@ -91,8 +90,8 @@ class UpdateTask : public Task {
       const Node& node = problem.graph()[id];
       Step step{UpdateNode(plan_, node), Reader(problem, node.in[0]), {}, {}, {}};
       const auto add = [&](TensorId tensor, Round mode) {
-        step.changed.push_back({tensor, Reader::stored(problem, tensor), Writer(problem, node, tensor, mode),
-                                has_rows(problem.format(tensor).storage, problem.shape(tensor).back())});
+        step.changed.push_back(
+            {tensor, Reader::stored(problem, tensor), Writer(problem, node, tensor, mode)});
       };
       // A compensated weight is rounded by its rule, to a number that its storage has.
       add(step.node.weight, step.node.compensation ? Round::nearest_even : step.node.weight_round());
@@ -182,7 +181,7 @@ class UpdateTask : public Task {
       const Changed& one = step.changed[k];
       const bool sums = k == 0 && step.near;
       EncodeStats written;
-      if (step.node.rows && one.by_rows) {
+      if (step.node.rows) {
         const size_t width = table.shape.back();
         for (size_t first = 0; first < n; first += width)
           if (of[first]) one.writer.write(context, first, {values[k] + first, width}, written);

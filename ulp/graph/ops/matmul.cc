@@ -96,10 +96,10 @@ std::vector<Output> embedding_shape(const Attrs&, std::span<const Shape> in) {
 
 void embedding_backward(Gradients& gradients, const Node& node) {
   const TensorId table = node.in[0], dout = gradients.of(node.out[0]);
-  if (gradients.by_rows(table)) {
-    const Graph& graph = gradients.graph();
+  const Graph& graph = gradients.graph();
+  const auto count = static_cast<int64_t>(graph[node.in[1]].elements());
+  if (gradients.by_rows(table, count)) {
     const double table_rows = static_cast<double>(graph[table].shape[0]);
-    const auto count = static_cast<int64_t>(graph[node.in[1]].elements());
     const auto [grad, rows] = gradients.rows_of(table, count);
     return gradients.emit(kEmbeddingGradRows, node, {dout, node.in[1]}, {grad, rows},
                           {{"table_rows", table_rows}});

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 #include "ulp/base/parallel.h"
 #include "ulp/numeric/bitpack.h"
@@ -112,8 +111,7 @@ UpdateStep::Changed UpdateStep::changed(const Problem& problem, const Node& node
                                         Workspace& workspace) const {
   Changed made{id, Reader::stored(problem, id), Writer(problem, node, id, mode)};
   if (made.writer.may_be_direct()) made.way = Way::fp32;
-  const bool by_rows = !node_.rows || has_rows(problem.format(id).storage, static_cast<int64_t>(width_));
-  if (made.writer.granule() == 0 || !by_rows) {
+  if (made.writer.granule() == 0) {
     made.way = Way::whole;
     made.whole = workspace.book(elements_);
   }
@@ -123,7 +121,6 @@ UpdateStep::Changed UpdateStep::changed(const Problem& problem, const Node& node
 void UpdateStep::choose_writing(const Problem& problem) {
   const Storage& storage = problem.format(node_.weight).storage;
   random_ = node_.update.stochastic;
-  if (changed_[0].way == Way::whole) return;
   if (near_) {
     const bool alike = problem.format(node_.compensation).storage == storage;
     const bool fits = alike && spec_.sign_shift == 15 && step::Codes::fits(spec_);
@@ -184,9 +181,6 @@ void UpdateStep::begin(const RunContext& context) {
   for (const Changed& one : changed_) {
     if (one.way == Way::whole) one.reader.all(context, floats(context, one.whole));
   }
-  // A weight that no row updates compares with nothing.
-  if (node_.rows && changed_[0].way == Way::whole)
-    std::fill_n(floats(context, compare_), elements_, std::numeric_limits<float>::quiet_NaN());
 }
 
 // Where the loops find a tensor's fp32 values from `first` on.

@@ -21,7 +21,7 @@ namespace {
 Storage fp32() { return Plain{parse_format("fp32")}; }
 
 // A tensor of a step. S2FP8 needs a pass over the whole tensor to write it, so it is updated as
-// fp32 in the workspace; so is a tensor of which single rows cannot be written if they must be.
+// fp32 in the workspace.
 struct Part {
   TensorId id;  // none: the step has no such tensor
   Storage storage = fp32();
@@ -54,7 +54,7 @@ struct Step {
   int64_t width;
   std::array<Part, kTensors> parts;
   size_t before = 0;
-  // The tensors that are updated as a whole.
+  // The tensors that are stored in S2FP8.
   std::vector<Operand> reads;
   std::vector<Result> writes;
 
@@ -64,7 +64,7 @@ struct Step {
     Part& part = parts[which];
     part.id = id;
     part.mode = tensor_rounding(problem.plan, problem.tensor(id), storage, {}, mode).mode;
-    part.whole = std::holds_alternative<S2fp8>(storage) || (node.rows && !has_rows(storage, width));
+    part.whole = std::holds_alternative<S2fp8>(storage);
     if (part.whole) {
       part.space = workspace.book(elements);
     } else {
@@ -262,8 +262,6 @@ class UpdateTask : public Task {
 
  private:
   static void decode_whole(const RunContext& context, const Step& step) {
-    if (step.node.rows && step.parts[kWeight].whole)
-      forget_weights(floats(context, step.before), step.elements, context.stream);
     for (const Operand& read : step.reads) {
       decode(read.view(context), context.state, Rows::all(step.elements), DecodedType::fp32,
              space_of(context, step, read.id()), nullptr, context.stream);

@@ -102,8 +102,6 @@ void set_blocks(UpdateBatch& batch);
 void update(const UpdateKernel& kernel, const UpdateBatch& batch, Stream stream);
 void update_any(const UpdateKernel& kernel, const UpdateBatch& batch, Stream stream);
 
-// Says of all weights in `before` that no update of them could be lost.
-void forget_weights(float* before, uint64_t elements, Stream stream);
 // Counts the weights that did not change.
 void count_cancelled(const StoredView& weight, const float* before, const StepState* state,
                      UpdateCounts* counts, Stream stream);

@@ -179,12 +179,6 @@ void launch_any(bool narrow, const UpdateBatch& batch, Stream stream) {
   launch(kernel, {batch.first_block[batch.count], kThreads}, stream, batch);
 }
 
-__global__ void fill_nan(float* out, uint64_t elements) {
-  for (uint64_t i = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; i < elements;
-       i += uint64_t{gridDim.x} * blockDim.x)
-    out[i] = bits_float(kNanBits);
-}
-
 __global__ void count_same(StoredView weight, const float* before, const StepState* state,
                            UpdateCounts* counts) {
   if (state->skip != 0) return;
@@ -200,10 +194,6 @@ __global__ void count_same(StoredView weight, const float* before, const StepSta
 
 void update_any(const UpdateKernel& kernel, const UpdateBatch& batch, Stream stream) {
   Optimizers::visit(kernel.optimizer, [&]<typename Op>() { launch_any<Op>(kernel.narrow, batch, stream); });
-}
-
-void forget_weights(float* before, uint64_t elements, Stream stream) {
-  launch(fill_nan, {blocks_for(elements), kThreads}, stream, before, elements);
 }
 
 void count_cancelled(const StoredView& weight, const float* before, const StepState* state,
