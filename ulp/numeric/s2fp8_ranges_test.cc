@@ -49,7 +49,7 @@ TEST(S2fp8Ranges, UnitsGiveTheBitsOfTheDefinition) {
     for (size_t n = 0; n <= 70; ++n) EXPECT_TRUE(same_survey(in.data() + n, n)) << unit << " " << n;
     for (const float& x : in) ASSERT_TRUE(same_survey(&x, 1)) << unit << " " << x;
     EXPECT_TRUE(same_survey(in.data(), in.size())) << unit;
-    // Without what sends a block to the reference, and the largest sums of exponents and fractions
+    // Without what takes a block more steps, and the largest sums of exponents and fractions
     // that a block can have.
     std::vector<float> plain;
     for (const float x : in) {

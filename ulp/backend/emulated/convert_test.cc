@@ -325,7 +325,9 @@ void compare_s2fp8(const std::vector<float>& in) {
 
 TEST(EmulatedConvert, S2fp8) {
   for (const size_t n : {1, 7, 8, 33, 4099}) compare_s2fp8(numbers(n, 0));
+  // One block whose threads loop, and several.
   compare_s2fp8(numbers(10'000, 17));
+  compare_s2fp8(numbers(20'000, 17));
   compare_s2fp8(std::vector<float>(100, 0.0f));
   compare_s2fp8(std::vector<float>(100, -3.0f));
   // More than narrow blocks take.

@@ -56,16 +56,23 @@ __device__ inline uint32_t load_values(const float* in, uint64_t n, uint64_t gro
   return count;
 }
 
-__global__ void __launch_bounds__(1024) sum_logs(const float* in, uint64_t n, LogPart* parts) {
+// Of the groups from `first` on, `step` apart.
+__device__ inline LogPart sum_groups(const float* in, uint64_t n, uint64_t first, uint64_t step) {
   LogPart mine{};
-  for (uint64_t g = blockIdx.x * uint64_t{blockDim.x} + threadIdx.x; g < groups_of(n);
-       g += uint64_t{gridDim.x} * blockDim.x) {
+  for (uint64_t g = first; g < groups_of(n); g += step) {
     uint32_t x[8];
     load_values(in, n, g, x);  // what is beyond the end is zero and does not count
 #pragma unroll
     for (int i = 0; i < 8; ++i) mine.add(x[i]);
   }
-  const LogPart all = block_total(mine);
+  return mine;
+}
+
+constexpr uint32_t kWide = 1024;  // threads
+
+__global__ void __launch_bounds__(kWide) sum_logs(const float* in, uint64_t n, LogPart* parts) {
+  const LogPart all = block_total(
+      sum_groups(in, n, blockIdx.x * uint64_t{blockDim.x} + threadIdx.x, uint64_t{gridDim.x} * blockDim.x));
   if (threadIdx.x == 0) parts[blockIdx.x] = all;
 }
 
@@ -73,8 +80,8 @@ __global__ void __launch_bounds__(1024) sum_logs(const float* in, uint64_t n, Lo
 __device__ inline bool skipped(const StepState* unless) { return unless != nullptr && unless->skip != 0; }
 
 struct Squeeze {
-  const LogPart* parts;
-  uint32_t count;  // of parts
+  const LogPart* parts;  // null: there is one block, which sums by itself
+  uint32_t count;        // of parts
   const StepState* unless;
   QuickCodec e5m2;
   const float* in;
@@ -85,10 +92,11 @@ struct Squeeze {
   EncodeStats* stats;
 };
 
-// What the blocks of sum_logs found. The first block of the grid keeps the statistics.
+// From what the blocks of sum_logs found. The first block of the grid keeps the statistics.
 __device__ inline S2fp8Map find_map(const Squeeze& a) {
   __shared__ S2fp8Map map;
   LogPart mine{};
+  if (a.parts == nullptr) mine = sum_groups(a.in, a.n, threadIdx.x, blockDim.x);
   for (uint32_t i = threadIdx.x; i < a.count; i += blockDim.x) mine.merge(a.parts[i]);
   const LogPart all = block_total(mine);
   if (threadIdx.x == 0) {
@@ -107,7 +115,7 @@ __device__ inline S2fp8Map find_map(const Squeeze& a) {
   return map;
 }
 
-__global__ void __launch_bounds__(kThreads) squeeze(const __grid_constant__ Squeeze a) {
+__global__ void __launch_bounds__(kWide) squeeze(const __grid_constant__ Squeeze a) {
   if (skipped(a.unless)) return;
   const S2fp8Map map = find_map(a);
   RangeCount seen;
@@ -135,12 +143,24 @@ __global__ void __launch_bounds__(kThreads) squeeze(const __grid_constant__ Sque
   report(seen, a.stats);
 }
 
+// Up to here one block does both, in one launch.
+constexpr uint64_t kAloneGroups = 1536;
+
 // Sums and codes of a.in.
 void write(Squeeze a, void* space, Stream stream) {
+  const uint64_t groups = groups_of(a.n);
+  if (groups <= kAloneGroups) {
+    const uint64_t threads = (groups + 31) / 32 * 32;
+    launch(squeeze,
+           {1, threads < 32      ? 32
+               : threads < kWide ? static_cast<uint32_t>(threads)
+                                 : kWide},
+           stream, a);
+    return;
+  }
   auto* parts = static_cast<LogPart*>(space);
   // Wide blocks where there are numbers for all of them, so that enough loads are in flight.
-  const uint64_t groups = groups_of(a.n);
-  const uint32_t threads = groups > uint64_t{kMostParts} * kThreads ? 1024 : kThreads;
+  const uint32_t threads = groups > uint64_t{kMostParts} * kThreads ? kWide : kThreads;
   a.parts = parts;
   a.count = blocks_for(groups, threads, kMostParts);
   launch(sum_logs, {a.count, threads}, stream, a.in, a.n, parts);

@@ -2,8 +2,9 @@
 // convert.h.
 //
 // Writing takes two launches. The blocks of the first sum logarithms, each for itself; every block
-// of the second adds up what they found and writes codes. Sums are integers, so the order does not
-// matter. Reading goes by a table of the 256 values, which every block makes.
+// of the second adds up what they found and writes codes. Small tensors take one launch of one
+// block. Sums are integers, so the order does not matter. Reading goes by a table of the 256
+// values, which every block makes.
 #pragma once
 
 #include <cstdint>
