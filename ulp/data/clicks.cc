@@ -56,6 +56,9 @@ class ClickFile : public ClickSet {
     std::array<Ids, kClickTables> ids;
     TabLines lines(path, "a row for each advertisement", digest_);
     while (lines.next()) add(lines, ids);
+    clicked_.shrink_to_fit();
+    counts_.shrink_to_fit();
+    row_.shrink_to_fit();
     const size_t all = clicked_.size();
     if (all < kDays)
       fail("data", "{} has {} rows: the last seventh is tested, so it needs {}", path, all, kDays);

@@ -260,9 +260,7 @@ std::span<const ConfigField> config_fields() {
        kAnything},
 
       {"data", "Data", &C::data, "NAME",
-       "Data set (see ulp datasets), the file of a text or of clicks, synthetic-clicks, or the prefix of "
-       "ratings",
-       kDataSet, "dataset"},
+       "Data set (see ulp datasets), file of a text or of clicks, or prefix of ratings", kDataSet, "dataset"},
       {"data_dir", "Data", &C::data_dir, "FOLDER",
        "Look for the data set here alone, not where ULP_DATA says or where Debian puts it", kAnything},
       {"image_shape", "Data", &C::image_shape, "[Cx]HxW",

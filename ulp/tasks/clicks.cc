@@ -168,8 +168,8 @@ class ClickTask : public LearningTask {
   std::vector<std::string> notes() const override {
     if (!best_.area) return {};
     return {fmt::format(
-        "made-up rows: no network can have a test auc above {:.4f}, that of the chances the clicks "
-        "are drawn from, but by luck",
+        "made-up rows: the chances that clicks are drawn from have a test auc of {:.4f}; a network "
+        "exceeds it by luck alone",
         *best_.area)};
   }
 
