@@ -3,71 +3,24 @@
 #include <array>
 
 #include "ulp/backend/cpu/example.h"
+#include "ulp/backend/cpu/pairs.h"
 #include "ulp/backend/elementwise.h"
 #include "ulp/graph/ops/arithmetic.h"
 
 namespace ulp::example {
 namespace {
 
-// Vectors and elements of them that are turned at a time: their block stays in the first cache.
-constexpr size_t kVectors = 32, kElements = 64;
-
-// Elements of kVectors vectors, those of one place side by side; zeros where there are fewer.
-using Block = std::array<float, kVectors * kElements>;
-
-void turn(const float* x, size_t width, size_t vectors, size_t elements, Block& block) {
-  for (size_t k = 0; k < elements; ++k) {
-    for (size_t j = 0; j < kVectors; ++j) block[k * kVectors + j] = j < vectors ? x[j * width + k] : 0.0f;
-  }
-}
-
-// A vector meets a block of others at once. Each sum adds its terms in their order, so that it does
-// not depend on the block.
 void dot_interaction(const Call& call) {
   const auto n = static_cast<size_t>(call.in_shape(0)[1]), width = static_cast<size_t>(call.in_shape(0)[2]);
-  const size_t pairs = n * (n - 1) / 2;
-  Block block;
-  for (size_t b = 0; b < call.count; ++b) {
-    const float* x = call.in(0) + b * n * width;
-    float* out = call.out() + b * pairs;
-    for (size_t first = 0; first + 1 < n; first += kVectors) {
-      for (size_t place = 0; place < width; place += kElements) {
-        const size_t elements = std::min(kElements, width - place);
-        turn(x + first * width + place, width, std::min(kVectors, n - first), elements, block);
-        for (size_t i = first + 1; i < n; ++i) {
-          const float* own = x + i * width + place;
-          float* row = out + i * (i - 1) / 2 + first;
-          const size_t count = std::min(kVectors, i - first);
-          std::array<float, kVectors> sums{};
-          if (place > 0) std::copy_n(row, count, sums.begin());
-          for (size_t k = 0; k < elements; ++k) {
-            for (size_t j = 0; j < kVectors; ++j) sums[j] += own[k] * block[k * kVectors + j];
-          }
-          std::copy_n(sums.begin(), count, row);
-        }
-      }
-    }
-    for (size_t i = 0; i < pairs; ++i) out[i] = settle_nan(out[i]);
-  }
+  for (size_t b = 0; b < call.count; ++b)
+    pairs::multiply(call.in(0) + b * n * width, n, width, call.out() + b * (n * (n - 1) / 2));
 }
 
 void dot_interaction_grad(const Call& call) {
   const auto n = static_cast<size_t>(call.in_shape(1)[1]), width = static_cast<size_t>(call.in_shape(1)[2]);
-  const size_t pairs = n * (n - 1) / 2;
-  std::fill_n(call.out(), call.count * n * width, 0.0f);
   for (size_t b = 0; b < call.count; ++b) {
-    const float *dout = call.in(0) + b * pairs, *x = call.in(1) + b * n * width;
-    float* dx = call.out() + b * n * width;
-    for (size_t i = 0; i < n; ++i) {
-      float* sums = dx + i * width;
-      for (size_t j = 0; j < n; ++j) {
-        if (j == i) continue;
-        const float factor = dout[i > j ? i * (i - 1) / 2 + j : j * (j - 1) / 2 + i];
-        const float* other = x + j * width;
-        for (size_t k = 0; k < width; ++k) sums[k] += factor * other[k];
-      }
-    }
-    for (size_t i = 0; i < n * width; ++i) dx[i] = settle_nan(dx[i]);
+    pairs::gradient(call.in(0) + b * (n * (n - 1) / 2), call.in(1) + b * n * width, n, width,
+                    call.out() + b * n * width);
   }
 }
 
