@@ -37,7 +37,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 KNOWN = {'model', 'data', 'policy', 'optimizer', 'candidates', 'schedule'}  # in names these stand for themselves
 RESERVE = 12      # seconds before the end in which nothing runs: stopping, packing
 START = 4         # seconds a run takes to start: the process, its data
-# Seconds of 30 epochs of 50,000 images alone on an H200, under a narrow policy; of dlrm, 30 times ten million rows.
+# Seconds of 30 epochs of 50,000 images alone on an H200, under a narrow policy; of dlrm, of 30 times
+# ten million rows.
 ALONE = {'resnet18': 45, 'mobilenetv2': 70, 'shufflenetv2': 60, 'squeezenet': 30, 'resnet20': 25, 'resnet32': 40,
          'resnet50-cifar': 60, 'dlrm': 1800}
 FACTOR = {'exact': 4.0, 'fp32': 1.6, 'amp': 1.0, 'fpu16': 1.3, 'narrow': 1.1, 's2fp8': 4.0}
