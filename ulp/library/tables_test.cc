@@ -50,7 +50,7 @@ TEST(Tables, RowsAloneGiveTheBitsOfDenseGradients) {
                                                       {{"policy", "fp8"}, {"loss_scale", "none"}},
                                                       {{"weight", "bf16"}, {"update", "stochastic"}},
                                                       {{"update", "extra:8"}, {"policy", "amp:bf16"}},
-                                                      {{"update", "extra:13"}, {"policy", "amp:fp16"}},
+                                                      {{"update", "extra:12"}, {"policy", "amp:fp16"}},
                                                       {{"fused_backward", "true"}},
                                                       {{"loss_scale", "dynamic"}, {"policy", "amp:fp16"}}}) {
       Settings settings = {{"optimizer", optimizer}, {"lr", "0.3"}, {"weight_decay", "0"}};

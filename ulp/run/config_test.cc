@@ -101,6 +101,7 @@ TEST(Config, EveryFieldIsReadBackFromTheFile) {
   config.groups = "norm:decay=0 >=100:update=kahan,weight=fp(4,3,4)";
   config.fused_backward = true;
   set(config, "fused_overflow", "snapshot");
+  config.table_gradients = "rows";
   config.accumulator = "fp16";
   config.overflow = "inf";
   config.round = "stochastic";
