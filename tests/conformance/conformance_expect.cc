@@ -145,7 +145,11 @@ void Bench::expect_close(const KernelDef& kernel, const Goal& goal, const Unit& 
   ASSERT_EQ(goal.allowed.size(), result.ids.size());
   for (size_t k = 0; k < result.ids.size(); ++k) {
     const TensorId out = result.ids[k];
-    if (graph_[out].element != Element::real) {
+    if (graph_[out].element == Element::int32) {
+      EXPECT_EQ(result.outputs[k], goal.exact.outputs[k]) << graph_[out].name;
+      continue;
+    }
+    if (graph_[out].element != Element::real) {  // a double
       const double a = double_of(result.outputs[k]), b = double_of(goal.exact.outputs[k]);
       const bool same = a == b || (std::isnan(a) && std::isnan(b));
       EXPECT_TRUE(same || std::abs(a - b) <= goal.allowed[k][0])
