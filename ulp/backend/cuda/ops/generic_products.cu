@@ -254,7 +254,7 @@ __device__ inline int32_t block_sum(int32_t mine) {
   return sum;
 }
 
-// A block takes as many places as it has threads: how many of them begin a row.
+// Counts for each block, which takes a place for each thread, how many of them begin a row.
 __global__ void count_rows(GenericTable d, const uint64_t* keys, int32_t* counts) {
   const int64_t at = first_item();
   const int32_t count = block_sum(at < d.places && begins_row(d, keys, at) ? 1 : 0);
@@ -391,7 +391,7 @@ void generic_embedding_grad(const GenericTable& table, const NamedRows& named, c
                             const int32_t* indices, uint64_t* keys, float* out, Stream stream) {
   launch(clear_named, grid_for(named.rows * table.width), stream, table, named, out);
   const uint64_t* sorted = sort_places(table, indices, keys, stream);
-  // What is not sorted in the end has room for the counts of blocks.
+  // The half of `keys` that sorting leaves free holds the counts of blocks.
   auto* const counts = reinterpret_cast<int32_t*>(sorted == keys ? keys + table.places : keys);
   const Grid tiles{blocks_for(static_cast<uint64_t>(table.places), kThreads, UINT32_MAX), kThreads};
   launch(count_rows, tiles, stream, table, sorted, counts);

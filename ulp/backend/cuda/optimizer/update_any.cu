@@ -23,7 +23,7 @@ __device__ inline StoredView gradient_of(const UpdateBatch& batch, const UpdateT
   return view;
 }
 
-// The weight's group for one of the gradient; beyond the weight for one that has none.
+// Maps a group of the gradient to the weight's. A group without a row maps beyond the weight's end.
 __device__ inline uint64_t group_of(const UpdateTensor& tensor, uint64_t of_gradient) {
   if (tensor.rows == nullptr) return of_gradient;
   const uint64_t row = of_gradient / tensor.row_groups, none = groups_of(tensor.elements);
